@@ -10,7 +10,7 @@ import (
 
 // TestStreamsKeepTheirOwn has one stream free a lot before another grows: as long as the
 // driver has more, memory of the other stream is taken now and then, which costs an event,
-// and once it has no more all of it is, among however many streams it lies.
+// and once the driver is full all of it is, however many streams have it.
 func TestStreamsKeepTheirOwn(t *testing.T) {
 	const unit, freed, requests = 2 << 20, 300, 300
 	for _, idle := range []int{0, 5, 40} { // streams that have nothing to give
@@ -215,7 +215,7 @@ func TestFullDevice(t *testing.T) {
 				asked := r.Stats().DriverMallocs
 				taken = append(taken, alloc(4, 1)...)
 				if got := r.Stats().DriverMallocs - asked; got != 0 || d.count < 4 {
-					t.Errorf("with no more to be had, the driver was asked %d times in 4 requests; streams waited %d times", got, d.count)
+					t.Errorf("with a full device, the driver was called %d times in 4 requests; streams waited %d times", got, d.count)
 				}
 
 				r.must(d.Free(program))

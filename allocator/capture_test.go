@@ -53,7 +53,7 @@ func TestStitchesAreCounted(t *testing.T) {
 		r.must(r.Free(r.alloc(2*page, 1), 1))
 	}
 	if st := r.Stats(); st.Stitches != 1 || st.Mappings != 6 {
-		t.Errorf("%d stitches and %d mappings, want one of two chunks beside four", st.Stitches, st.Mappings)
+		t.Errorf("%d stitches and %d mappings, want one stitch of two chunks, and four chunks", st.Stitches, st.Mappings)
 	}
 	r.freeAll([]allocator.Block{blocks[1], blocks[3]}, 1)
 	r.close()

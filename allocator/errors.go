@@ -190,8 +190,9 @@ func fragmentation(largest, all int64) float64 {
 
 // The error of a request that a pool cannot serve.
 
-// atLimit is the error of growth beyond the limit. The first time, a limit that is higher by the request is
-// enough, since nothing was different with it before. Later it is not known.
+// atLimit is the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
+// plus the request would have been enough, since it would not have changed any earlier call. Later it is
+// not known.
 func (p *Pool) atLimit(r *request) error {
 	if !p.limited {
 		r.enough = p.reserved + r.size

@@ -50,7 +50,7 @@ func ExamplePool() {
 }
 
 // A plan records the first step of a name, and meets every later one that makes the same
-// requests from one slab, whose blocks it has packed.
+// requests from one arena, whose blocks it has packed.
 func ExamplePlan() {
 	const stream = 1
 	plan, err := allocator.NewPlan(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
@@ -118,7 +118,7 @@ func ExamplePool_RecordStream() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("beside the copy, the same memory:", next.Addr == result.Addr)
+	fmt.Println("during the copy, the same memory:", next.Addr == result.Addr)
 	if err := pool.Free(next, compute); err != nil {
 		log.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func ExamplePool_RecordStream() {
 		log.Fatal(err)
 	}
 	// Output:
-	// beside the copy, the same memory: false
+	// during the copy, the same memory: false
 }
 
 // A stream is released before it is destroyed: all streams may then use its free memory, under

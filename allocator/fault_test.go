@@ -184,7 +184,7 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 type flaky struct {
 	*allocatortest.Fake
 	random *rand.Rand
-	fails  map[string]int // of so many calls of a name, one
+	fails  map[string]int // one in this many calls of a name
 }
 
 func (d *flaky) fail(name string) error {

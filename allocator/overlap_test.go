@@ -182,7 +182,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 			r.close()
 		}
 	})
-	t.Run("beside much free memory", func(t *testing.T) {
+	t.Run("with much free memory", func(t *testing.T) {
 		r := newRig(t, allocator.PoolOptions{PreallocateBytes: 256 << 20})
 		for s := allocator.Stream(2); s < 4_000; s++ {
 			b := r.alloc(1000, 1)

@@ -121,7 +121,7 @@ func TestPlanReplays(t *testing.T) {
 }
 
 func TestPlanMismatch(t *testing.T) {
-	t.Run("a short last batch gets a plan of its own", func(t *testing.T) {
+	t.Run("a short last batch gets another plan", func(t *testing.T) {
 		r := newPlanRig(t)
 		for range 3 {
 			r.step("train", 100_000)

@@ -191,7 +191,7 @@ func TestPlanPacksBesideOthers(t *testing.T) {
 	r.step("short", 2000)
 	r.step("short", 2000)
 	if got := r.replays(); got != 1 {
-		t.Errorf("%d replays of a step beside the packing, want 1", got)
+		t.Errorf("%d replays of a step during the packing, want 1", got)
 	}
 	close(goOn)
 	r.must(<-result)

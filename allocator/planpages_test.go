@@ -83,13 +83,13 @@ func (c *planChurn) step(name string, on allocator.Stream, program []int64) {
 	c.must(c.plan.End())
 }
 
-// beside makes a call outside steps.
-func (c *planChurn) beside() {
+// outside makes a call outside steps.
+func (c *planChurn) outside() {
 	c.t.Helper()
 	on := allocator.Stream(1 + c.random.IntN(4))
 	switch op := c.random.IntN(12); {
 	case op < 4:
-		b, err := c.Alloc(1+c.random.Int64N(1<<(8+c.random.IntN(11))), on, "beside")
+		b, err := c.Alloc(1+c.random.Int64N(1<<(8+c.random.IntN(11))), on, "outside")
 		c.got(b, on, err)
 	case op < 8 && len(c.kept) > 0:
 		c.free(c.random.IntN(len(c.kept)), on)
@@ -125,7 +125,7 @@ func TestPlanOnPages(t *testing.T) {
 				c.step(name, allocator.Stream(1+c.random.IntN(8)/7), program)
 				c.must(c.plan.Check())
 				for range c.random.IntN(4) {
-					c.beside()
+					c.outside()
 					c.must(c.plan.Check())
 				}
 			}
@@ -147,9 +147,9 @@ func TestPlanOnPages(t *testing.T) {
 	}
 }
 
-// TestPlanSlabIsRefused has the driver refuse the second page of an arena, and to release the first
+// TestPlanArenaIsRefused has the driver refuse the second page of an arena, and to release the first
 // one, which stays reserved until the driver releases it.
-func TestPlanSlabIsRefused(t *testing.T) {
+func TestPlanArenaIsRefused(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes).WithPages(smallPage)
 	d := &flaky{f, rand.New(rand.NewPCG(1, 1)), nil}
 	r := openPlanRig(t, d, f, allocator.PoolOptions{})
@@ -159,7 +159,7 @@ func TestPlanSlabIsRefused(t *testing.T) {
 	d.fails = map[string]int{"UnmapPages": 1}
 	f.FailAt(2, "CreatePages")
 	if err := r.plan.End(); !errors.Is(err, allocatortest.ErrInjected) {
-		t.Errorf("End without a slab: %v", err)
+		t.Errorf("End without an arena: %v", err)
 	}
 	r.must(r.plan.Check())
 	if got := r.Stats().Reserved; got != smallPage {
@@ -174,12 +174,12 @@ func TestPlanSlabIsRefused(t *testing.T) {
 		r.stepOn("a", 1, 16*smallPage)
 	}
 
-	// A step whose plan needs the slab again fails as any request does.
+	// A step whose plan needs the arena again fails as any request does.
 	r.must(r.plan.Trim(0))
 	r.must(r.plan.Begin("a", 1))
 	f.FailAt(1, "CreatePages")
 	if _, err := r.Alloc(16*smallPage, 1, "refused"); !errors.Is(err, allocatortest.ErrInjected) {
-		t.Errorf("Alloc without a slab: %v", err)
+		t.Errorf("Alloc without an arena: %v", err)
 	}
 	r.must(r.Free(r.alloc(16*smallPage), 1))
 	r.must(r.plan.End())
@@ -202,9 +202,9 @@ func TestPlanSwaps(t *testing.T) {
 	r.close()
 }
 
-// TestPlanSlabStays has the driver refuse once to release an arena that is to make room for a step of
+// TestPlanArenaStays has the driver refuse once to release an arena that is to make room for a step of
 // another name. The step continues with both, and the arena is released later.
-func TestPlanSlabStays(t *testing.T) {
+func TestPlanArenaStays(t *testing.T) {
 	const mib = 1 << 20
 	f := allocatortest.NewFake(deviceBytes)
 	r := openPlanRig(t, f, f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
@@ -216,7 +216,7 @@ func TestPlanSlabStays(t *testing.T) {
 		r.stepOn("b", 1, 2*mib)
 	}
 	if f.Failed() == "" {
-		t.Error("the slab did not make way")
+		t.Error("the arena did not make way")
 	}
 	r.must(r.plan.Check())
 	r.must(r.plan.Trim(0))

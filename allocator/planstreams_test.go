@@ -89,7 +89,7 @@ func TestPlanFreesAfterStreamIsGone(t *testing.T) {
 			gone(r, 1)
 			r.must(r.Free(b, 3))
 		}},
-		{"the last one to use the slab", func(r *planRig) {
+		{"the last one to use the arena", func(r *planRig) {
 			r.must(r.plan.Begin("a", 1))
 			b := r.allocOn(1<<20, 1)
 			r.must(r.plan.End())
@@ -120,7 +120,7 @@ func TestPlanFreesAfterStreamIsGone(t *testing.T) {
 // TestPlanReleaseRefused releases the stream of an arena while the driver refuses to wait for it.
 // Everything stays as it is, and the release can be repeated.
 func TestPlanReleaseRefused(t *testing.T) {
-	for nth := range 2 { // the first wait is the slab's, the next the pool's
+	for nth := range 2 { // the first wait is the arena's, the next the pool's
 		r := newPlanRig(t)
 		for range 2 {
 			r.stepOn("a", 1, 1<<20)
@@ -146,9 +146,9 @@ func TestPlanRefusedFree(t *testing.T) {
 		call  string
 	}{
 		{"on another stream", nil, 2, "RecordEvent"},
-		{"on another stream, for which the slab's does not wait", nil, 2, "WaitEvent"},
+		{"on another stream, for which the arena's does not wait", nil, 2, "WaitEvent"},
 		{"used on another stream", []allocator.Stream{3}, 1, "RecordEvent"},
-		{"used on another stream, for which the slab's does not wait", []allocator.Stream{3}, 1, "WaitEvent"},
+		{"used on another stream, for which the arena's does not wait", []allocator.Stream{3}, 1, "WaitEvent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newPlanRig(t)
@@ -190,12 +190,12 @@ func TestPlanRefusedStream(t *testing.T) {
 			{"memory of the pool", func(r *planRig) {
 				r.must(r.Free(r.allocOn(4<<20, gone), gone))
 			}},
-			{"the slab", func(r *planRig) {
+			{"the arena", func(r *planRig) {
 				for range 3 {
 					r.stepOn("a", gone, 4<<20)
 				}
 			}},
-			{"the slab and a larger plan", func(r *planRig) {
+			{"the arena and a larger plan", func(r *planRig) {
 				for range 3 {
 					r.stepOn("b", 1, 8<<20)
 					r.stepOn("a", gone, 4<<20)
@@ -300,8 +300,8 @@ func TestPlanStepsBesideThreads(t *testing.T) {
 	}
 }
 
-// TestPlanSlabMakesWay requests more than is free outside an arena that is not in use.
-func TestPlanSlabMakesWay(t *testing.T) {
+// TestPlanArenaMakesWay requests more than is free outside an arena that is not in use.
+func TestPlanArenaMakesWay(t *testing.T) {
 	const limit = 16 << 20
 	for _, c := range []struct {
 		name   string

@@ -8,9 +8,9 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestPlanYieldsSlab requests memory that only the arena has, while parts of it are handed out. The
+// TestPlanYieldsArena requests memory that only the arena has, while parts of it are handed out. The
 // pool gets the memory in between, and the blocks stay as they are.
-func TestPlanYieldsSlab(t *testing.T) {
+func TestPlanYieldsArena(t *testing.T) {
 	const mib, limit = 1 << 20, 64
 	type held struct {
 		allocator.Block
@@ -20,13 +20,13 @@ func TestPlanYieldsSlab(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// in makes the requests of a step that begins like the plan's, after its first
-		// two blocks; beside some after the step, in which kept stays handed out.
-		in, beside func(r *planRig, first, second allocator.Block) []held
+		// two blocks; outside makes some after the step, in which kept stays handed out.
+		in, outside func(r *planRig, first, second allocator.Block) []held
 	}{
 		{"a step that begins like the plan", func(r *planRig, first, second allocator.Block) []held {
 			return []held{{r.allocOn(16*mib, 1), 1}, {r.allocOn(13*mib, 1), 1}, {first, 1}, {second, 1}}
 		}, nil},
-		{"another stream beside the step", func(r *planRig, first, second allocator.Block) []held {
+		{"another stream during the step", func(r *planRig, first, second allocator.Block) []held {
 			return []held{{r.allocOn(24*mib, 2), 2}, {first, 1}, {second, 1}}
 		}, nil},
 		{"outside steps", nil, func(r *planRig, first, second allocator.Block) []held {
@@ -62,8 +62,8 @@ func TestPlanYieldsSlab(t *testing.T) {
 						blocks = c.in(r, first, second)
 					}
 					r.must(r.plan.End())
-					if c.beside != nil {
-						blocks = c.beside(r, first, second)
+					if c.outside != nil {
+						blocks = c.outside(r, first, second)
 					}
 					r.must(r.plan.Check())
 					var bytes int64
@@ -100,9 +100,9 @@ func TestPlanYieldsSlab(t *testing.T) {
 	}
 }
 
-// TestPlanYieldsSlabAfterItsRest requests, within a small step, memory that the pool has only with the
+// TestPlanYieldsArenaAfterItsRest requests, within a small step, memory that the pool has only with the
 // whole arena, which was made for a larger step.
-func TestPlanYieldsSlabAfterItsRest(t *testing.T) {
+func TestPlanYieldsArenaAfterItsRest(t *testing.T) {
 	const mib, limit = 1 << 20, 64 << 20
 	f := allocatortest.NewFake(deviceBytes)
 	r := openPlanRig(t, f, f, allocator.PoolOptions{MaxBytes: limit})
@@ -120,14 +120,14 @@ func TestPlanYieldsSlabAfterItsRest(t *testing.T) {
 	r.must(r.Free(first, 1))
 	r.must(r.plan.End())
 	if r.replays() > before {
-		t.Error("the step kept to its plan without the slab")
+		t.Error("the step kept to its plan without the arena")
 	}
 	r.close()
 }
 
-// TestPlanYieldsSlabThenCloses closes a plan while blocks of an arena that the pool took over are
+// TestPlanYieldsArenaThenCloses closes a plan while blocks of an arena that the pool took over are
 // live.
-func TestPlanYieldsSlabThenCloses(t *testing.T) {
+func TestPlanYieldsArenaThenCloses(t *testing.T) {
 	r := newPlanRig(t)
 	for range 2 {
 		r.sequence(4<<20, 500<<20)

@@ -222,7 +222,7 @@ func TestPlanPeaks(t *testing.T) {
 		run  func(r *planRig)
 		want int64
 	}{
-		{"beside another stream", func(r *planRig) {
+		{"with another stream", func(r *planRig) {
 			r.must(r.plan.Begin("a", 1))
 			b := r.allocOn(10<<20, 1)
 			other := r.allocOn(10<<20, 2)

@@ -25,7 +25,7 @@ func TestRefusedKeepsMemory(t *testing.T) {
 					from, to int64
 				}{
 					{"larger than all there is", func(int) bool { return false }, 1 << 46, device + 1},
-					{"beside blocks that stay", func(i int) bool { return i < 30 }, 1 << 46, device - 120*mib + 1},
+					{"with blocks that stay", func(i int) bool { return i < 30 }, 1 << 46, device - 120*mib + 1},
 					{"what lies between is too little", func(i int) bool { return i%2 == 0 }, device, device - 200*mib + 1},
 				} {
 					t.Run(fmt.Sprintf("%s/%v/limit %d/%s", kind, policy, limit, c.name), func(t *testing.T) {

@@ -63,7 +63,7 @@ func TestSmallBlocksInHoles(t *testing.T) {
 		r.alloc(4000, 1)
 	}
 	if calls := r.Stats().DriverCalls - before; calls != 0 {
-		t.Errorf("%d calls of the driver for 200 small blocks beside 70 000 holes", calls)
+		t.Errorf("%d calls of the driver for 200 small blocks among 70 000 holes", calls)
 	}
 	r.check()
 }

@@ -120,8 +120,8 @@ func TestPlacementCostsNoGarbage(t *testing.T) {
 // TestPlacementOptions refuses options that name no placement, or two.
 func TestPlacementOptions(t *testing.T) {
 	for name, o := range map[string]allocator.PoolOptions{
-		"beside a strategy": {Strategy: "tlsf", Placement: newHighest},
-		"that makes none":   {Placement: func() allocator.Placement { return nil }},
+		"with a strategy": {Strategy: "tlsf", Placement: newHighest},
+		"that makes none": {Placement: func() allocator.Placement { return nil }},
 	} {
 		f := allocatortest.NewFake(deviceBytes)
 		if p, err := allocator.NewPool(f, o); err == nil {

@@ -132,7 +132,7 @@ func TestFailsOnlyWithoutPages(t *testing.T) {
 				need := (bytes + smallPage - 1) / smallPage * smallPage
 				used := c.pool.ChunksInUse()
 				if used+need <= most {
-					t.Fatalf("%s, seed %d: %d bytes are not met beside chunks of %d in use, of %d: %v", strategy, seed, bytes, used, most, oom)
+					t.Fatalf("%s, seed %d: %d bytes do not fit with chunks of %d in use, of %d: %v", strategy, seed, bytes, used, most, oom)
 				}
 				if m := anyLimit.FindStringSubmatch(oom.Advice); m != nil {
 					advised++
@@ -433,7 +433,7 @@ func TestStitchesAreBounded(t *testing.T) {
 	for range pages {
 		blocks = append(blocks, r.alloc(smallPage, 1))
 	}
-	// stitch makes a block of pages that lie apart, so many, and of no others.
+	// stitch makes one block of pages that lie apart, and of no others.
 	stitch := func(at []int) allocator.Block {
 		for _, i := range at {
 			r.must(r.Free(blocks[i], 1))

@@ -13,14 +13,14 @@ type Env struct {
 	// Streams are at least four different streams.
 	Streams []allocator.Stream
 
-	// Limit is how many bytes may be reserved before memory runs out, at most 1 GiB.
-	// Blocks of 4 MiB must fill two thirds of it, one freed among them must make room for
-	// another, and all of them for a block of half of Limit. 0 means unknown, as for an
-	// arena, which does not reuse single holes.
+	// Limit is the bytes that may be reserved before memory runs out, at most 1 GiB. The suite expects
+	// that blocks of 4 MiB fill at least 2/3 of Limit, that freeing one makes room for another, and that
+	// freeing all makes room for a block of Limit/2. 0 means unknown, as for an arena, which does not
+	// reuse single holes.
 	Limit int64
 	// Caches says that a repeated sequence of calls needs no memory from the driver.
 	Caches bool
-	// Settles is how many repetitions come before that. Default 2.
+	// Settles is the number of repetitions that may still ask the driver; see Caches. Default 2.
 	Settles int
 	// Returns says that Trim(0) without live blocks leaves nothing reserved.
 	Returns bool

@@ -108,7 +108,7 @@ var orderCases = []faultCase{
 		s.Order(1, 3)
 		s.work(99, 1, 3, 30)
 	}},
-	{"beside all", "", func(s *script) {
+	{"next to each other", "", func(s *script) {
 		s.work(0, 50, 2, 10)
 		s.work(50, 50, 3, 30)
 	}},

@@ -15,8 +15,8 @@ type Options struct {
 	// MaxSplit is the bytes of the largest block that a request for half of it or less is
 	// cut from; 0: of any.
 	MaxSplit int64
-	// Reclaims has a lent range that came here from another heap go back to the block that
-	// it is a part of, of this heap, once it is unused.
+	// With Reclaims, a range that this heap had lent, and that is back and unused, rejoins the block it
+	// was cut from.
 	Reclaims bool
 }
 

@@ -207,7 +207,7 @@ func (h *Heap) Watch(least int64, visit func(c *Change)) {
 	})
 }
 
-// KeepChanges limits the log to most changes; after more, Changes returns not ok.
+// KeepChanges limits the log to most entries; after that Changes returns !ok.
 func (h *Heap) KeepChanges(most int) { h.changes.most = most }
 
 // ForgetChanges undoes Watch.

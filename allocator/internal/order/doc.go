@@ -13,16 +13,15 @@
 //   - A queue passes each item that was pushed to [Owner].Ready once: after its events were found
 //     done, or the host or the stream that takes it was made to wait for them. An item
 //     that is claimed is not passed: the stream that claims it was made to wait.
-//   - Events of one stream end in the order of their records. So a queue asks for few of
-//     them, however much waits, and a number of calls given as a bound is kept.
-//   - Where the driver refuses an event, everything is as it was.
+//   - Events of one stream end in the order of their records. So a queue queries few events, however
+//     many items wait, and never makes more calls than its bound.
+//   - If the driver refuses an event, nothing changes.
 //   - No event goes back to the driver before Trim, Close or Take: one request may find the
 //     work of thousands done.
 //
-// A queue knows the sizes of its items as classes alone, and for each class it learns how many
-// items one round of the program's work has, so that a stream waits only for the work of
-// rounds ago. Its caller calls it from one goroutine at a time. Events and Users may be used
-// from any.
+// A queue knows only the size class of an item. It learns the size of a round for each class, so that a
+// stream waits only for frees several rounds old. A queue must be used by one goroutine at a time,
+// Events and Users may be used by several.
 package order
 
 // Stream names a queue of device work.

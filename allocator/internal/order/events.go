@@ -37,7 +37,7 @@ type Events struct {
 	Driver Driver // nil: there are no events
 
 	mu    spin.Mutex
-	ended bool // by Take: keep no more events
+	ended bool // by Take: keep no events from now on
 	idle  []uintptr
 }
 

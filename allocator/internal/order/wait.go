@@ -16,8 +16,8 @@ const roundWindow = 64
 
 // rounds learns the number of items of a class in a round of the program's work.
 type rounds struct {
-	// row is how many items were freed one after the other with no request of the class
-	// between them, allocs the requests at the last of them.
+	// row counts items freed in a row, without a request of the class between them; allocs was the
+	// request count at the last free.
 	row, allocs    int64
 	recent, before int64 // largest row in this window, and in the last one
 	seen           int64 // frees in this window
@@ -140,8 +140,7 @@ func (q *Queue[T]) Claim(items []*Item[T], s Stream, marks int) (events []uintpt
 const (
 	// reapDue is the number of items that may wait before a free queries them.
 	reapDue = 32
-	// reapQueries is the number of its driver calls; it continues while every second call makes an
-	// item ready.
+	// A reap makes this many driver calls, and repeats while at least half of them make an item ready.
 	reapQueries = 16
 )
 

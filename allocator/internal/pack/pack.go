@@ -1,4 +1,4 @@
-// Package pack gives blocks with known lives their places in one slab of memory.
+// Package pack gives blocks with known lives their places in one arena of memory.
 package pack
 
 import (
@@ -7,7 +7,7 @@ import (
 )
 
 // An Interval is a block: its size, when it lives, in events counted from any start,
-// and where [Pack] puts it in the slab.
+// and where [Pack] puts it in the arena.
 type Interval struct {
 	Size       int64 // bytes
 	Start, End int   // handed out from Start until End, exclusive
@@ -25,7 +25,7 @@ const (
 )
 
 // Pack gives each block an offset such that no two that live at the same time
-// overlap, and returns the bytes of the slab. Offsets are sums of sizes: aligned as
+// overlap, and returns the bytes of the arena. Offsets are sums of sizes: aligned as
 // all sizes are. An end that is not past the start counts as one event after it.
 //
 // Packing into the least is NP-hard (dynamic storage allocation: problem SR2 of
@@ -48,7 +48,7 @@ const (
 // One placement is O(n log n), and in the repeated ones also the widths of the
 // valleys where bytes are wasted. The nested lives of a training step meet the
 // lower bound at once. So do most lists of up to 100 blocks; at 1000 that interlock
-// without a byte to spare the slab is 1.2 of it, with random lives 1.00 to 1.09.
+// without a byte to spare the arena is 1.2 of it, with random lives 1.00 to 1.09.
 func Pack(blocks []Interval) int64 {
 	spans, bytes := compress(blocks)
 	for rest := spans; len(rest) > 0; {

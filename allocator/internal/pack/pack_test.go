@@ -130,7 +130,7 @@ func TestPackNested(t *testing.T) {
 	}
 }
 
-// cut returns blocks that fill a slab exactly: what is left of a rectangle of
+// cut returns blocks that fill an arena exactly: what is left of a rectangle of
 // events by units when a rectangle in it is cut, n times or a few
 // more, in two; or, with pinwheels, at times in five of which none spans it.
 func cut(r *rand.Rand, n, events int, units int64, pinwheels bool) []Interval {

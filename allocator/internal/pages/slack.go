@@ -47,8 +47,8 @@ type Slack struct {
 // Share returns n if slack is 1/n of the peak.
 func (k *Slack) Share() int64 { return slackShares[k.step] }
 
-// Observe adjusts the slack. Since the pool was made it served requests requests, mapped
-// mappings chunks in stitches, and took memory of other streams moves times.
+// Observe adjusts the slack. The arguments are totals: chunks mapped in stitches, moves between streams,
+// requests.
 func (k *Slack) Observe(mappings, moves, requests int64) {
 	passed := requests - k.requests
 	k.stitching = max(k.stitching+requestsPerMapped*(mappings-k.mappings)-passed, 0)

@@ -111,9 +111,9 @@ var (
 const (
 	zonesOfASize = 256
 
-	// Creating and mapping a chunk takes the driver the same time for any size, but only whole chunks
-	// move. So a chunk has 1/chunkShare of the bytes reserved, up to maxChunk, or 1/requestShare of a
-	// request, whose memory is used as one block.
+	// A chunk costs the driver the same time at any size, but only whole chunks can move. Its size is a
+	// compromise: 1/chunkShare of the bytes reserved, up to maxChunk, or 1/requestShare of a request,
+	// whose memory is used as one block.
 	chunkShare   = 192
 	maxChunk     = 32 << 20
 	requestShare = 16

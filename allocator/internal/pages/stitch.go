@@ -9,14 +9,13 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A stitch is a range of addresses where chunks are mapped a second time, side by
-// side, that lie apart otherwise: a block may span them. It stays, for the next
-// block that needs so much while the same chunks are free.
+// A Stitch is a range of addresses where chunks that lie apart are mapped a second time, side by side,
+// so that a block may span them. It is kept for the next block of its size while its chunks are free.
 type Stitch struct {
 	Addr    uintptr
 	Size    int64        // bytes
 	Blocks  atomic.Int32 // handed out, or kept, in it
-	Users   []*Holder    // that may use its addresses: they do, or did last
+	Users   []*Holder    // heaps whose work may still use these addresses
 	Leaving bool         // to be unmapped, unless it is used again
 
 	chunks []Mapped
@@ -24,7 +23,7 @@ type Stitch struct {
 	number int // of stitches that were made, up to it
 }
 
-// mapped is a chunk and an address of it.
+// Mapped is a chunk and an address of it.
 type Mapped struct {
 	Chunk *Chunk // nil: it was released
 	Addr  uintptr

@@ -1,4 +1,4 @@
-// Package spin has a lock for a few dozen instructions that many threads want.
+// Package spin has a lock for short critical sections that many threads contend for.
 package spin
 
 import (
@@ -7,20 +7,17 @@ import (
 	"time"
 )
 
-// A Mutex guards a few dozen instructions that many threads want. A thread
-// that finds it held looks again after a pause that grows, instead of queueing
-// as with a sync.Mutex. So a thread that has the lock, and the memory behind it in
-// its cache, may take it many times in a row while the others pause. Eight threads
-// on one heap then reach several times the throughput of a fair lock, at the price
-// of fairness. Where the holder is not running, or waits for a driver, the others
-// give way to the scheduler and then sleep.
+// A Mutex guards a few dozen instructions that many threads want. A thread that finds it held looks
+// again after a pause that grows, instead of queueing as with a sync.Mutex. So a thread that has the
+// lock, and the memory behind it in its cache, may take it many times in a row while the others pause.
+// Many threads on one heap then have a higher throughput than with a fair lock, at the price of
+// fairness; allocator/TUNING.md has the figures. If the lock stays held, waiters yield to the scheduler
+// and then sleep.
 type Mutex struct{ held atomic.Uint32 }
 
 const (
-	// The first pause is a third of a microsecond, the longest 20 of them: with
-	// shorter ones the lock, and all that it guards, goes from core to core at every
-	// call. On 16 cores 8 threads made 2e6 pairs a second with pauses of 16 to 1024
-	// turns, and 1.7e7 with these.
+	// The first pause is a third of a microsecond, the longest 20 of them: with shorter ones the lock,
+	// and all that it guards, goes from core to core at every call.
 	shortest = 1 << 10 // turns of an empty loop before the second look
 	longest  = 1 << 16
 	growth   = 8
@@ -29,8 +26,7 @@ const (
 	sleep    = 20 * time.Microsecond
 )
 
-// longestPause is longest where threads run side by side. Where there are two
-// cores, a long pause only keeps the holder from running.
+// longestPause is longest, but on two cores or fewer a long pause only keeps the holder from running.
 var longestPause = func() int {
 	if runtime.GOMAXPROCS(0) <= 2 {
 		return shortest
