@@ -55,14 +55,6 @@ func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
 	d.launchGroup()
 }
 
-// gradient is the gradient of a layer's output, and, if not 0, the address of its transpose.
-type gradient struct {
-	Tensor
-	t uintptr
-}
-
-const opBackward = "backward"
-
 func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule) {
 	if rule.Stateful() && len(state) != len(w) || !rule.Fused() && d.reducer != nil {
 		d.keepErr(opBackward, fmt.Errorf("rule %v needs a state for each layer, and a single rank", rule))
@@ -93,29 +85,6 @@ func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule
 	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
 		d.misfit(opBackward, dx, x[last])
 	}
-}
-
-// Names of launches of Backward, and of its outputs.
-const (
-	nameDgrad        = "dgrad"
-	nameWgrad        = "wgrad+sgd"
-	nameUnfusedWgrad = "wgrad"
-	nameTranspose    = "transpose"
-	nameDgradWgrad   = "dgrad+wgrad+sgd"
-)
-
-// dgrad computes dy·wᵀ through the activation of x, kernel by kernel.
-func (d *Device) dgrad(dy, w, x Tensor) Tensor {
-	product := d.output(nameDgrad, x.rows, x.cols, Float32)
-	if d.err == nil {
-		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
-	}
-	name := activations[x.activation].backward
-	dx := d.output(name, x.rows, x.cols, Float32)
-	if d.err == nil {
-		d.launched(name, d.queue.ActivateBackward(x.activation, dx.addr(), product.addr(), x.gradientInput(), x.Len()), x.Len(), dx.addr())
-	}
-	return dx
 }
 
 // wgrad changes the weights of a layer by xᵀ·dy: in the group, or kernel by kernel. For
@@ -229,4 +198,56 @@ func (d *Device) launchGroup() {
 	}
 	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), n, wrote[:len(d.group)]...)
 	d.group = d.group[:0]
+}
+
+// beginReduce begins a Backward of data-parallel weights.
+func (d *Device) beginReduce(w []Tensor) {
+	r := d.reducer
+	if r == nil {
+		return
+	}
+	r.current, r.queued = 0, 0
+	d.keepErr(opBackward, d.waitAll()) // for weights that the forward pass did not read
+	if !slices.Equal(w, r.weights) {
+		d.keepErr(opBackward, errors.New("the weights are not those passed to DataParallel"))
+	}
+}
+
+// deferredWgrads queues the deferred wgrads.
+func (d *Device) deferredWgrads() {
+	r := d.reducer
+	if r == nil {
+		return
+	}
+	for _, b := range r.buckets {
+		for _, layer := range b.layers {
+			if d.err == nil && r.deferred(layer) {
+				late := r.late[layer]
+				d.wgradUpdate(layer, late.x, late.dy)
+			}
+		}
+	}
+	r.timed = false
+}
+
+// wgradUpdate queues the wgrad of a layer's update, and after the last one of a bucket its move.
+func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
+	r := d.reducer
+	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.update.Rate)
+	if d.fuse {
+		d.addToGroup(g)
+	} else {
+		d.gemm(nameUnfusedWgrad, g)
+	}
+	if d.err != nil {
+		return
+	}
+	if r.queued++; r.queued < len(r.buckets[r.current].layers) {
+		return
+	}
+	d.launchGroup()
+	if d.err == nil {
+		d.keepErr("moving updates", r.move(r.current))
+	}
+	r.current, r.queued = r.current+1, 0
 }

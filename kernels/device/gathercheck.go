@@ -88,16 +88,3 @@ func differ(a, b []byte) float32 {
 	}
 	return 1
 }
-
-// onMoves lets f queue work on the side queue moves, after all work of the main queue, which then waits
-// for it.
-func (d *Device) onMoves(f func(stream uintptr) error) error {
-	moves := d.reducer.moves
-	if err := moves.Fork(); err != nil {
-		return err
-	}
-	if err := moves.Do(f); err != nil {
-		return err
-	}
-	return d.joinSide(moves)
-}

@@ -277,12 +277,38 @@ func (q *HostQueue) Elapsed(from, to int) (time.Duration, error) {
 	return q.marks[to].Sub(q.marks[from]), nil
 }
 
-func areMarks(from, to, count int) bool { return 0 <= min(from, to) && max(from, to) < count }
-
-func noMarks(from, to int) error {
-	return fmt.Errorf("device: no time from mark %d to mark %d: not both were made", from, to)
-}
-
 func (q *HostQueue) Synchronize() error { return q.wait() }
 func (q *HostQueue) Handle() uintptr    { return 0 }
 func (q *HostQueue) Close() error       { return nil }
+
+// hostSideQueue runs work at once, as its queue does.
+type hostSideQueue struct {
+	queue  *HostQueue
+	stamps HostQueue // its marks are the stamps
+}
+
+func (q *HostQueue) NewSideQueue() (SideQueue, error) { return &hostSideQueue{queue: q}, nil }
+
+func (*hostSideQueue) Fork() error      { return nil }
+func (*hostSideQueue) Record(int) error { return nil }
+func (*hostSideQueue) Join(int) error   { return nil }
+
+func (*hostSideQueue) After(SideQueue, int) error { return nil }
+
+func (*hostSideQueue) Close() error { return nil }
+
+func (s *hostSideQueue) Do(f func(uintptr) error) error {
+	return s.queue.try(func() error { return f(s.queue.Handle()) })
+}
+
+func (s *hostSideQueue) AddUpdates(all []kernels.Updates) error { return s.queue.AddUpdates(all) }
+
+func (s *hostSideQueue) StampSide(i int) error {
+	return s.queue.try(func() error { return s.stamps.Mark(i) })
+}
+
+func (s *hostSideQueue) StampQueue(i int) error { return s.StampSide(i) }
+
+func (s *hostSideQueue) Elapsed(from, to int) (time.Duration, error) {
+	return s.stamps.Elapsed(from, to)
+}

@@ -38,19 +38,3 @@ func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
 	}
 	return p
 }
-
-// launched records err, and the tensors that the launch writes. After an error, or for n = 0
-// elements, no kernel was queued: an earlier one may still run, so nothing may be prefetched.
-func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
-	if d.keepErr(op, err); err != nil || n == 0 {
-		d.last.forget()
-		return
-	}
-	d.last.set(wrote...)
-}
-
-// gemm launches g.
-func (d *Device) gemm(op string, g kernels.GEMM) {
-	g.Prefetch = d.last.prefetch(g)
-	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T)
-}

@@ -49,16 +49,6 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 // Linear is x·w.
 func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.GEMM{}, x, w) }
 
-// activationNames are what operations of an activation are called.
-type activationNames struct{ forward, backward, gemm, dgrad string }
-
-var activations = func() (all []activationNames) {
-	for _, a := range nn.Activations() {
-		all = append(all, activationNames{a.String(), a.String() + " backward", "gemm+" + a.String(), "dgrad+d" + a.String()})
-	}
-	return all
-}()
-
 // Activate is a(x).
 func (d *Device) Activate(a nn.Activation, x Tensor) Tensor {
 	op := activations[a].forward
@@ -129,6 +119,20 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 	return dlogits, d.dgrad(dlogits, w, x)
 }
 
+// dgrad computes dy·wᵀ through the activation of x, kernel by kernel.
+func (d *Device) dgrad(dy, w, x Tensor) Tensor {
+	product := d.output(nameDgrad, x.rows, x.cols, Float32)
+	if d.err == nil {
+		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
+	}
+	name := activations[x.activation].backward
+	dx := d.output(name, x.rows, x.cols, Float32)
+	if d.err == nil {
+		d.launched(name, d.queue.ActivateBackward(x.activation, dx.addr(), product.addr(), x.gradientInput(), x.Len()), x.Len(), dx.addr())
+	}
+	return dx
+}
+
 // Evaluate is Classifier without the gradients.
 func (d *Device) Evaluate(x, w, labels, results Tensor, start int) {
 	d.checkClassifier(x, w, labels, results, start)
@@ -138,8 +142,6 @@ func (d *Device) Evaluate(x, w, labels, results Tensor, start int) {
 		d.logits(x, w, labels, results, start)
 	}
 }
-
-const opClassifier = "classifier"
 
 func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
 	fits := labels.kind == Int32 && labels.indices == 0
@@ -190,4 +192,20 @@ func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, b
 	if d.err == nil {
 		d.launched(op, d.queue.ReduceLoss(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), rows, out.addr())
 	}
+}
+
+// launched records err, and the tensors that the launch writes. After an error, or for n = 0
+// elements, no kernel was queued: an earlier one may still run, so nothing may be prefetched.
+func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
+	if d.keepErr(op, err); err != nil || n == 0 {
+		d.last.forget()
+		return
+	}
+	d.last.set(wrote...)
+}
+
+// gemm launches g.
+func (d *Device) gemm(op string, g kernels.GEMM) {
+	g.Prefetch = d.last.prefetch(g)
+	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T)
 }

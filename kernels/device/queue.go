@@ -1,6 +1,7 @@
 package device
 
 import (
+	"fmt"
 	"time"
 
 	"mlpool/kernels"
@@ -57,4 +58,36 @@ type Graph interface {
 	Launch() error
 	// Close frees the graph; its work must be done.
 	Close() error
+}
+
+// A SideQueue is an additional queue of a device: on a GPU a stream of high priority. Fork makes it
+// wait for the main queue's work so far. Join(i) makes the main queue wait for the side queue's work
+// at the last Record(i), After(other, i) makes this queue wait for that of other. All of them work in
+// a capture.
+type SideQueue interface {
+	Fork() error
+	Record(i int) error // i is a number from 0 on
+	Join(i int) error
+	After(other SideQueue, i int) error
+
+	AddUpdates(all []kernels.Updates) error // as the main queue's
+
+	// Do calls f with the side queue's stream, to queue work on it. In a capture on the host, it is
+	// called when the graph is launched.
+	Do(f func(stream uintptr) error) error
+
+	// StampSide and StampQueue record when the side queue's or the main queue's work so far is done,
+	// under a number from 0 on. Each launch of a graph renews its stamps. Elapsed returns the time
+	// between two stamps, once all work is done.
+	StampSide(i int) error
+	StampQueue(i int) error
+	Elapsed(from, to int) (time.Duration, error)
+
+	Close() error
+}
+
+func areMarks(from, to, count int) bool { return 0 <= min(from, to) && max(from, to) < count }
+
+func noMarks(from, to int) error {
+	return fmt.Errorf("device: no time from mark %d to mark %d: not both were made", from, to)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // A Launch describes one operation of a queue.
@@ -30,6 +31,27 @@ type recorder struct {
 	Queue
 	around func(l Launch, queue func() error) error
 }
+
+// Names of launches, of their outputs, and of operations in errors.
+const (
+	opClassifier     = "classifier"
+	opBackward       = "backward"
+	nameDgrad        = "dgrad"
+	nameWgrad        = "wgrad+sgd"
+	nameUnfusedWgrad = "wgrad"
+	nameTranspose    = "transpose"
+	nameDgradWgrad   = "dgrad+wgrad+sgd"
+)
+
+// activationNames are what operations of an activation are called.
+type activationNames struct{ forward, backward, gemm, dgrad string }
+
+var activations = func() (all []activationNames) {
+	for _, a := range nn.Activations() {
+		all = append(all, activationNames{a.String(), a.String() + " backward", "gemm+" + a.String(), "dgrad+d" + a.String()})
+	}
+	return all
+}()
 
 // gemmName returns the name of g in profiles.
 func gemmName(g kernels.GEMM) string {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"mlpool/kernels"
 	"mlpool/kernels/collective"
 )
 
@@ -191,6 +190,19 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	return d.onMoves(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) })
 }
 
+// onMoves lets f queue work on the side queue moves, after all work of the main queue, which then waits
+// for it.
+func (d *Device) onMoves(f func(stream uintptr) error) error {
+	moves := d.reducer.moves
+	if err := moves.Fork(); err != nil {
+		return err
+	}
+	if err := moves.Do(f); err != nil {
+		return err
+	}
+	return d.joinSide(moves)
+}
+
 // joinSide makes the queue wait for the work of a side queue so far.
 func (d *Device) joinSide(side SideQueue) error {
 	done := len(d.reducer.buckets) // the number after those of the buckets
@@ -231,56 +243,4 @@ func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 		exposed += wait
 	}
 	return total, min(exposed, total), nil
-}
-
-// beginReduce begins a Backward of data-parallel weights.
-func (d *Device) beginReduce(w []Tensor) {
-	r := d.reducer
-	if r == nil {
-		return
-	}
-	r.current, r.queued = 0, 0
-	d.keepErr(opBackward, d.waitAll()) // for weights that the forward pass did not read
-	if !slices.Equal(w, r.weights) {
-		d.keepErr(opBackward, errors.New("the weights are not those passed to DataParallel"))
-	}
-}
-
-// deferredWgrads queues the deferred wgrads.
-func (d *Device) deferredWgrads() {
-	r := d.reducer
-	if r == nil {
-		return
-	}
-	for _, b := range r.buckets {
-		for _, layer := range b.layers {
-			if d.err == nil && r.deferred(layer) {
-				late := r.late[layer]
-				d.wgradUpdate(layer, late.x, late.dy)
-			}
-		}
-	}
-	r.timed = false
-}
-
-// wgradUpdate queues the wgrad of a layer's update, and after the last one of a bucket its move.
-func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
-	r := d.reducer
-	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.update.Rate)
-	if d.fuse {
-		d.addToGroup(g)
-	} else {
-		d.gemm(nameUnfusedWgrad, g)
-	}
-	if d.err != nil {
-		return
-	}
-	if r.queued++; r.queued < len(r.buckets[r.current].layers) {
-		return
-	}
-	d.launchGroup()
-	if d.err == nil {
-		d.keepErr("moving updates", r.move(r.current))
-	}
-	r.current, r.queued = r.current+1, 0
 }

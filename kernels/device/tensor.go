@@ -131,3 +131,9 @@ func newDense(t Tensor) (*tensor.Dense, []byte) {
 		return tensor.New(shape, tensor.WithBacking(data)), asBytes(data)
 	}
 }
+
+// gradient is the gradient of a layer's output, and, if not 0, the address of its transpose.
+type gradient struct {
+	Tensor
+	t uintptr
+}

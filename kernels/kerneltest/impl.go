@@ -77,12 +77,6 @@ func Emulated() bool {
 	return err == nil && d.Name == "emulated GPU"
 }
 
-// slow reports whether the suite should leave out tests that take minutes.
-func (s *suite) slow() bool {
-	_, onGPU := s.impl.(cuda)
-	return onGPU && Emulated()
-}
-
 // RequireRealGPU is RequireGPU for a test that does not work with an emulated GPU.
 func RequireRealGPU(t testing.TB) {
 	t.Helper()
