@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/configs"
-	"mlpool/kernels"
-
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/configs"
+	"mlpool/kernels"
 	"mlpool/kernels/device"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// mayImport says which packages of this module each package may use, directly or through others. An
-// internal package without a line may use other internal packages alone.
+// mayImport lists the packages of this module that each package may import, directly or through
+// others. An internal package that is not listed may import only internal packages.
 var mayImport = map[string][]string{
 	"mlpool/allocator":                       {},
 	"mlpool/allocator/observe":               {"mlpool/allocator"},

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/program"
-
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/program"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
@@ -99,9 +98,7 @@ func TestStandardInput(t *testing.T) {
 		{[]string{"-", "-set", "train.bsz=0"}, exit.Usage, "", "train: -set train.bsz: "},
 	} {
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		os.Stdin = f
 		code, stdout, stderr := train(c.args...)
 		if f.Close(); code != c.code || !strings.HasPrefix(stdout, c.stdout) || !strings.HasPrefix(stderr, c.err_) {
@@ -116,9 +113,7 @@ func TestWaiting(t *testing.T) {
 		t.Skip(err) // it is go that asks a proxy
 	}
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	defer proxy.Close() // a connection is made, but nobody accepts it
 	t.Setenv("GOPROXY", "http://"+proxy.Addr().String())
 	t.Setenv("GOMODCACHE", t.TempDir())
@@ -150,13 +145,9 @@ func TestData(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train("-data", path)
 	cfg, err := configs.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	info, err := os.Stat(filepath.Join(cfg.Data.DataDir, "t10k-labels-idx1-ubyte.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	want := fmt.Sprintf("t10k-labels-idx1-ubyte.gz   %d bytes\n", info.Size())
 	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "source: data_dir\n"+cfg.Data.DataDir) || !strings.HasSuffix(stdout, want) {
 		t.Errorf("exit code %d, %s, got\n%s, want %s", code, stderr, stdout, want)

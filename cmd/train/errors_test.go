@@ -13,12 +13,11 @@ import (
 
 	"github.com/shirou/gopsutil/v4/mem"
 
-	"mlpool/kernels/collective"
-
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels"
+	"mlpool/kernels/collective"
 )
 
 func TestErrors(t *testing.T) {

@@ -72,10 +72,10 @@ func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stde
 	if err == nil {
 		return 0
 	}
-	if err = exit.Heard(err); err == nil {
+	if err = exit.WithoutEPIPE(err); err == nil {
 		return exit.Unread
 	}
-	if !errors.As(err, new(*launch.ReportedError)) { // else rank 0 says it
+	if !errors.As(err, new(*launch.ReportedError)) { // else rank 0 prints it
 		printError(stderr, err)
 	}
 	if none := new(data.NotFoundError); errors.As(err, &none) {
@@ -87,8 +87,8 @@ func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stde
 	return exit.Code(ctx, err)
 }
 
-// dispatch does what the options ask for as one of the ranks that were launched, or alone. Only a
-// training needs all ranks; rank 0 does the rest.
+// dispatch does what the options ask for, as one of the launched ranks or alone. Only a training
+// needs all ranks; rank 0 does everything else.
 func dispatch(ctx context.Context, o cli.Options, r *ranks.Ranks, process launch.Process, stdout, stderr io.Writer) error {
 	switch {
 	case process.Size == 1 || !o.Trains() && process.Rank == 0:
@@ -105,7 +105,7 @@ func dispatch(ctx context.Context, o cli.Options, r *ranks.Ranks, process launch
 	return r.Together(ctx, process, stderr, func(stderr io.Writer) error { return execute(ctx, o, r, stdout, stderr) })
 }
 
-// execute does what the options ask for. r is nil for a process that is alone.
+// execute does what the options ask for. r is nil if the process is not one of several ranks.
 func execute(ctx context.Context, o cli.Options, r *ranks.Ranks, stdout, stderr io.Writer) error {
 	if info := o.InfoCommand(); info != nil {
 		return info(stdout)
@@ -130,7 +130,7 @@ func execute(ctx context.Context, o cli.Options, r *ranks.Ranks, stdout, stderr 
 	return run.Train(ctx, o.Options, cfg, from, r, stdout, stderr)
 }
 
-// printError prints an error as one line, or the errors of a config as one each.
+// printError prints err as one line, or each error of a config as a line.
 func printError(stderr io.Writer, err error) {
 	all := configs.Errors{err}
 	errors.As(err, &all)

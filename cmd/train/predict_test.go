@@ -27,9 +27,7 @@ func trained(t *testing.T) (dir, dataDir string) {
 	t.Helper()
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	cfg, err := configs.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	return trainAll(t, logDir, path), cfg.Data.DataDir
 }
 
@@ -52,9 +50,7 @@ func TestPredictTestSet(t *testing.T) {
 		}
 		picture := filepath.Join(dir, predict.ConfusionFile)
 		f, err := os.Open(picture)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		if _, err := png.DecodeConfig(f); err != nil {
 			t.Error(err)
 		}
@@ -245,9 +241,7 @@ func TestPredictRefuses(t *testing.T) {
 	refuses(dataDir, predict.TestSet)
 	write(filepath.Join(dir, rundir.ConfigFile), []byte("x = 1\n"))
 	refuses(rundir.ConfigFile+":1: ", predict.TestSet)
-	if err := (checkpoint.Checkpoint{Weights: initialWeightsOf(16, 4, 3)}).Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, (checkpoint.Checkpoint{Weights: initialWeightsOf(16, 4, 3)}).Save(filepath.Join(dir, rundir.WeightsFile)))
 	refuses("a model of 3 classes, want 10", predict.TestSet)
 	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
 	refuses("weights.safetensors: no weights", predict.TestSet)
@@ -256,9 +250,7 @@ func TestPredictRefuses(t *testing.T) {
 func TestPredictNoNumbers(t *testing.T) {
 	dir, _ := trained(t)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	nan := float32(0)
 	nan /= nan
 	saved.Weights[0].Float32s()[0] = nan

@@ -67,9 +67,7 @@ func TestProcess(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	output, resident := "", int64(0)
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		output += in.Text() + "\n"

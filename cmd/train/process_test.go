@@ -68,9 +68,7 @@ func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	sent := false
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		if !sent && strings.HasPrefix(in.Text(), "epoch 1/") {
@@ -114,9 +112,7 @@ func TestInterruptedInput(t *testing.T) {
 	if err == nil {
 		err = cmd.Process.Signal(os.Interrupt)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.CodeInterrupted || stderr.String() != "train: interrupted\n" {
 		t.Errorf("ended with %v, stderr %q", err, stderr)
 	}
@@ -128,9 +124,7 @@ func TestInterruptedFiles(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
 	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	defer writer.Close() // what still reads ends then
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -186,9 +180,7 @@ func TestReaderGone(t *testing.T) {
 		if err == nil {
 			err = errors.Join(cmd.Start(), stdout.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		var exit *exec.ExitError
 		err = cmd.Wait()
 		if text := stderr.String(); !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.HasPrefix(text, c.stderr) || c.stderr == "" && text != "" || strings.Contains(text, "pipe") {

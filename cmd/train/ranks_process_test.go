@@ -180,9 +180,7 @@ func TestRankStopped(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	said := bufio.NewReader(stderr)
 	if line, err := said.ReadString('\n'); err != nil || line != asStopped+"\n" {
 		t.Errorf("rank 1 says %q at first, %v", line, err)
@@ -196,9 +194,7 @@ func TestRankStopped(t *testing.T) {
 		t.Errorf("rank 1 ends with %v, and says %q", err, last)
 	}
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	quiet(t, all)
 	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for %v: see whether ", cmd.Process.Pid, host, patience)
 	if !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {

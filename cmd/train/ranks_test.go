@@ -32,9 +32,7 @@ type ended struct {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	traintest.OK(t, errors.Join(err, l.Close()))
 	return port
@@ -120,13 +118,9 @@ func quiet(t *testing.T, all []ended) {
 func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 	t.Helper()
 	run, err := rundir.Open(traintest.Latest(t, logDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	losses, err := run.Losses()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	return run, losses
 }
 

@@ -29,9 +29,7 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 	facts.Config, facts.Start = "mnist.toml", time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
 	facts.Machine = rundir.Machine{CPU: "a CPU", Cores: 2, OS: "Linux"}
 	f, err := rundir.Start(dir, facts, []byte(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	for i := range 8 {
 		took := ms * (1 + 0.001*float64(i%3))
 		warmup := i == 0 || i == resumed
@@ -42,9 +40,7 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 			Allocator: facts.Name, Epoch: i + 1, Warmup: warmup, Steps: 2, TrainMS: took, ValMS: 1, AllocatorMS: 0.01,
 			ValAcc: 0.97, PeakAllocated: 90 << 20, PeakReserved: 100 << 20, Interrupted: i == 7,
 		}
-		if err := f.Add(rec, []float32{2, 1}); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, f.Add(rec, []float32{2, 1}))
 	}
 	f.Facts.Status, f.Facts.Epochs = rundir.Done, 7
 	traintest.OK(t, f.Finish())
@@ -100,9 +96,7 @@ func TestReportOfComparison(t *testing.T) {
 			{Addr: 1 << 30, Bytes: 2 << 20, State: allocator.MapLive, Tag: "weights"},
 		}}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	traintest.Write(t, filepath.Join(custom, rundir.RecordingFile), string(recording))
 	wantAll(t, reportOf(t, dir),
 		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "cuda takes 24.4 % longer.",
@@ -118,9 +112,7 @@ func TestReportOfRuns(t *testing.T) {
 	a := writeRun(t, filepath.Join(dir, "a"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
 	b := writeRun(t, filepath.Join(dir, "b"), rundir.Facts{Name: "custom"}, 30, traintest.ConfigText(1024, false))
 	killed := filepath.Join(dir, "killed")
-	if err := errors.Join(os.Mkdir(killed, 0o777), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), rundir.Facts{Name: "cuda", Config: "wide.toml", Status: rundir.Running})); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(os.Mkdir(killed, 0o777), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), rundir.Facts{Name: "cuda", Config: "wide.toml", Status: rundir.Running})))
 	wantAll(t, reportOf(t, a, b, killed),
 		"mnist.toml, wide.toml", "These runs are not comparable: they differ in train.bsz (64, 1024).", "train.fuse", "1024", "running after 0 epochs", "No step was recorded")
 }

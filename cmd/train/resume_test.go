@@ -182,9 +182,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	run, err := rundir.Open(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	run.Facts.Status, run.Facts.End = rundir.Running, nil
 	killed := filepath.Join(t.TempDir(), "killed")
 	traintest.OK(t, errors.Join(os.CopyFS(killed, os.DirFS(whole)), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), run.Facts)))
@@ -255,7 +253,7 @@ func TestResumeRefuses(t *testing.T) {
 	traintest.WriteIDX(t, labels, []uint32{70}, make([]byte, 70))
 	for _, set := range []string{"model.feat_dim=25", "model.num_layers=3", "train.bsz=17", "train.learning_rate=0.25", "train.seed=1", "train.fuse=false"} {
 		key, value, _ := strings.Cut(set, "=")
-		want := fmt.Sprintf("train: -set %s: is %s, but %s was begun with ", key, value, dir)
+		want := fmt.Sprintf("train: -set %s: is %s; run %s used ", key, value, dir)
 		fails(t, exit.Failure, want, "-resume", dir, "-set", set)
 	}
 	code, _, stderr := train("-resume", dir, "-set", "data.data_dir="+other)
@@ -263,9 +261,7 @@ func TestResumeRefuses(t *testing.T) {
 		t.Errorf("other labels: exit code %d, stderr %q", code, stderr)
 	}
 	entries, err := os.ReadDir(logDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	for _, e := range entries {
 		if e.IsDir() && e.Name() != filepath.Base(dir) {
 			t.Errorf("a run that was refused has left %s", e.Name())
@@ -286,9 +282,7 @@ func TestResumeDamaged(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 28, logDir, path)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	for _, c := range []struct {
 		file, want string
 		damage     func(text []byte) []byte

@@ -62,7 +62,7 @@ func (b *Backend) newPool(kind string, cfg configs.Config) (allocator.Allocator,
 	} else {
 		a, err = allocator.NewPool(driver, o)
 	}
-	if err != nil && o.PreallocateBytes > 0 { // poolOptions made a pool that reserves nothing
+	if err != nil && o.PreallocateBytes > 0 { // poolOptions already made a pool without preallocation
 		err = cfg.Errorf("allocator.preallocate", "%w", err)
 	}
 	return a, err

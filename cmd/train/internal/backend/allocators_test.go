@@ -17,7 +17,7 @@ import (
 func TestEveryKind(t *testing.T) {
 	for _, kind := range AllKinds {
 		if AboutKinds[kind] == "" {
-			t.Errorf("%s has no line in aboutKinds", kind)
+			t.Errorf("%s has no line in AboutKinds", kind)
 		}
 	}
 	if len(AboutKinds) != len(AllKinds) {

@@ -23,7 +23,7 @@ const (
 
 var AllKinds = []string{CustomPool, PlannedPool, CUDAAsync, PlainMalloc}
 
-// AboutKinds has a line about each kind.
+// AboutKinds describes each kind in a line.
 var AboutKinds = map[string]string{
 	CustomPool:  "this program's pool (the default)",
 	PlannedPool: "the same, with each step's blocks planned once and replayed by index",
@@ -148,7 +148,7 @@ func first(list []Subject, reference Subject, given bool, env string, cfg config
 	case i >= 0 && (env != "" || !given):
 		list = slices.Insert(slices.Delete(list, i, i+1), 0, reference)
 	case given && env != "":
-		return nil, fmt.Errorf("%s=%s is what to compare with, and -compare does not list it: add it there or unset %s", AllocatorEnv, env, AllocatorEnv)
+		return nil, fmt.Errorf("%s=%s names the reference, but -compare does not list it: add it there or unset %s", AllocatorEnv, env, AllocatorEnv)
 	case !given:
 		list = slices.Insert(list, 0, reference)
 	}

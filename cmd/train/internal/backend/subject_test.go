@@ -44,7 +44,7 @@ func TestSubjects(t *testing.T) {
 		{on: cpu, compare: true, among: "custom,plan,custom", want: "-compare=custom,plan,custom: custom and custom are the same allocator: name it once"},
 		{on: cpu, compare: true, among: "custom,custom:tlsf", want: "-compare=custom,custom:tlsf: custom and custom:tlsf are the same allocator: name it once"},
 		{on: cpu, compare: true, among: "custom", want: "-compare=custom is one allocator: name two or more, as in -compare=custom,cuda"},
-		{on: cpu, compare: true, among: "custom,plan", env: "malloc", want: "ALLOCATOR_TYPE=malloc is what to compare with, and -compare does not list it: add it there or unset ALLOCATOR_TYPE"},
+		{on: cpu, compare: true, among: "custom,plan", env: "malloc", want: "ALLOCATOR_TYPE=malloc names the reference, but -compare does not list it: add it there or unset ALLOCATOR_TYPE"},
 		{on: cpu, compare: true, among: "custom,plan", env: "cuda", want: "ALLOCATOR_TYPE=cuda: cuda is"},
 	} {
 		t.Setenv(AllocatorEnv, c.env)

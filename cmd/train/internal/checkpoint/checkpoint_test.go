@@ -16,9 +16,9 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/traintest"
-
 	"gorgonia.org/tensor"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 const fileName = "w.safetensors"
@@ -36,9 +36,7 @@ func matrix(inputs, outputs int) *tensor.Dense {
 // TestSaveAndLoad saves twice: the folder has only the second checkpoint, in PyTorch's layout.
 func TestSaveAndLoad(t *testing.T) {
 	dir := t.TempDir()
-	if err := (Checkpoint{Weights: []*tensor.Dense{matrix(1, 1), matrix(1, 1)}, Epoch: 1}).Save(filepath.Join(dir, fileName)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, (Checkpoint{Weights: []*tensor.Dense{matrix(1, 1), matrix(1, 1)}, Epoch: 1}).Save(filepath.Join(dir, fileName)))
 	want := Checkpoint{
 		Weights: []*tensor.Dense{matrix(7, 5), matrix(5, 3), matrix(3, 10)}, Epoch: 4, Step: 17,
 		Settings: map[string]string{"train.seed": "9"},
@@ -52,9 +50,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 	got, err := Load(filepath.Join(dir, fileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if got.Epoch != 4 || got.Step != 17 || !maps.Equal(got.Settings, want.Settings) || len(got.Weights) != 3 {
 		t.Fatalf("loaded %+v", got)
 	}
@@ -64,18 +60,12 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 	}
 	f, err := os.Open(filepath.Join(dir, fileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	tensors, metadata, err := readSafetensors(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	first := tensors[0]
 	if first.Name != "0.weight" || tensors[2].Name != "4.weight" || !reflect.DeepEqual(first.Shape, []int{5, 7}) || first.Data[1] != want.Weights[0].Float32s()[5] {
 		t.Errorf("%s %v begins with %v: not the transpose of %v", first.Name, first.Shape, first.Data[:2], want.Weights[0])
@@ -86,9 +76,7 @@ func TestSaveAndLoad(t *testing.T) {
 			err = binary.Write(sum, binary.LittleEndian, t.Data)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if wanted := map[string]string{"epoch": "4", "step": "17", "format": "pt", "crc32c": fmt.Sprintf("%08x", sum.Sum32()), "train.seed": "9"}; !maps.Equal(metadata, wanted) {
 		t.Errorf("metadata %v, want %v", metadata, wanted)
 	}
@@ -143,9 +131,7 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	older := []namedTensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{10, 2}, make([]float32, 20)}}
-	if err := writeFile(path, older, map[string]string{"epoch": "1", "step": "2"}); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, writeFile(path, older, map[string]string{"epoch": "1", "step": "2"}))
 	if got, err := Load(path); err != nil || got.Epoch != 1 || got.Step != 2 {
 		t.Errorf("an older file: %+v, %v", got, err)
 	}
@@ -223,9 +209,7 @@ func FuzzLoad(f *testing.F) {
 			if err == nil {
 				c, err = Load(path)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, err)
 		}
 		if !bytes.Equal(saved[0], saved[1]) {
 			t.Errorf("%q is loaded as what is saved as %q", saved[0], saved[1])

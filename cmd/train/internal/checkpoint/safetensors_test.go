@@ -41,9 +41,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("the second element is %v, want -2", v)
 	}
 	got, gotMetadata, err := readSafetensors(bytes.NewReader(text), int64(len(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if !reflect.DeepEqual(got, tensors) || !math.Signbit(float64(got[0].Data[5])) || !reflect.DeepEqual(gotMetadata, metadata) {
 		t.Errorf("read %v and %v", got, gotMetadata)
 	}

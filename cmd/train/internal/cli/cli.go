@@ -118,7 +118,7 @@ func (o *Options) takePaths(paths, flags []string) error {
 		}
 	}
 	if o.Predict != nil {
-		if n := len(files); len(o.Runs) == 0 && n > 0 { // opening it says why it is none
+		if n := len(files); len(o.Runs) == 0 && n > 0 { // the error of opening it says why it is not a run
 			o.Runs, files = files[n-1:], files[:n-1]
 		}
 		o.Predict, files = append(o.Predict, files...), nil

@@ -23,7 +23,7 @@ type reading struct {
 // input can be read only once.
 func (o *Options) Read(ctx context.Context) (from *run.Earlier, cfg configs.Config, err error) {
 	if o.reading == nil {
-		one, given := new(reading), *o // a copy: Await may return while f still reads it
+		one, given := new(reading), *o // a copy of the options, since f may still read them after Await has returned
 		if one.from, one.err = exit.Await(ctx, given.earlier); one.err == nil {
 			from := one.from
 			one.cfg, one.err = exit.Await(ctx, func() (configs.Config, error) { return given.load(from) })

@@ -15,9 +15,7 @@ func TestReportOfOne(t *testing.T) {
 	config := []byte("[model]\nfeat_dim = 8\nnum_layers = 1\n")
 	facts := rundir.Facts{Name: "custom", Status: rundir.Done, Epochs: 1, Machine: rundir.Machine{CPU: "a CPU", Cores: 1}}
 	p, err := reportPage([]Run{{Facts: facts, Config: config}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	values := map[string]string{}
 	for _, f := range p.Runs[0].Facts {
 		values[f.Name] = f.Value
@@ -63,9 +61,7 @@ func TestReportRanksNothing(t *testing.T) {
 		{"two diverged", []Run{run(config, "", 1), run(config, "", 2)}, "custom 1 diverged in epoch 1"},
 	} {
 		p, err := reportPage(test.runs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		var page bytes.Buffer
 		traintest.OK(t, report.Write(&page, p))
 		_, lead, _ := strings.Cut(page.String(), "<h1>")

@@ -63,18 +63,14 @@ func TestOneNumber(t *testing.T) {
 	var terminal bytes.Buffer
 	NewResults("", runs).Print(&terminal, runs, Target{})
 	table, err := all.CSV()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	var rows []struct {
 		Percent *float64 `csv:"difference_percent"`
 		Noise   *bool    `csv:"difference_within_noise"`
 	}
 	traintest.OK(t, csvutil.Unmarshal(table, &rows))
 	p, err := reportPage(runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	var written bytes.Buffer
 	traintest.OK(t, report.Write(&written, p))
 	page := html.UnescapeString(written.String())
@@ -99,9 +95,7 @@ func TestUnequalEnds(t *testing.T) {
 	runs := comparisonOf([]string{"custom", "cuda", "malloc"}, [][]float64{{40, 40, 40, 40, 40, 40, 90, 90}, {50, 50, 50, 50, 50, 50}, {}})
 	runs[2].Records = nil // did not begin
 	p, err := reportPage(runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	for i, want := range []int{7, 7, 0} {
 		if got := len(p.Runs[i].Epochs); got != want {
 			t.Errorf("run %d: %d epochs, want %d", i, got, want)
@@ -123,9 +117,7 @@ func TestTooFew(t *testing.T) {
 		var terminal, page bytes.Buffer
 		NewResults("", runs).Print(&terminal, runs, Target{})
 		p, err := reportPage(runs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		traintest.OK(t, report.Write(&page, p))
 		if c.epochs < 2 && strings.Contains(terminal.String(), "median") {
 			t.Errorf("%d epochs after the first: a median in:\n%s", c.epochs, &terminal)
@@ -158,17 +150,13 @@ func TestAllReduceFigures(t *testing.T) {
 		}
 		f := newFigures(records)
 		text, err := Results{Runs: []result{{Figures: f}}}.CSV()
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 		if err != nil || len(rows) != 2 {
 			t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
 		}
 		object, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		var cells map[string]any
 		traintest.OK(t, json.Unmarshal(object, &cells))
 		for column, want := range map[string]string{"all_reduce_us": c.us, "all_reduce_hidden": c.share} {

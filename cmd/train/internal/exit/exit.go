@@ -1,7 +1,7 @@
 // Package exit names the ways in which the command ends early, as errors and as exit codes.
 //
 // An error that wraps [Interrupted], [Diverged] or a [Signal] has the same exit code wherever it
-// came from. Only main calls os.Exit.
+// came from. Only main, and a rank that gives up (package ranks), call os.Exit.
 package exit
 
 import (
@@ -90,9 +90,9 @@ type Signal syscall.Signal
 func (e Signal) Error() string { return "interrupted" }
 func (e Signal) Unwrap() error { return context.Canceled }
 
-// Heard removes from err what only says that nobody reads a pipe any longer. It returns nil if that
-// is all.
-func Heard(err error) error {
+// WithoutEPIPE removes from err the EPIPE errors of pipes, but not of connections. It returns nil if
+// nothing is left.
+func WithoutEPIPE(err error) error {
 	if !errors.Is(err, syscall.EPIPE) {
 		return err
 	}
@@ -103,11 +103,11 @@ func Heard(err error) error {
 	case interface{ Unwrap() []error }:
 		var kept []error
 		for _, part := range e.Unwrap() {
-			kept = append(kept, Heard(part))
+			kept = append(kept, WithoutEPIPE(part))
 		}
 		return errors.Join(kept...)
 	case interface{ Unwrap() error }:
-		if Heard(e.Unwrap()) == nil {
+		if WithoutEPIPE(e.Unwrap()) == nil {
 			return nil
 		}
 	}
@@ -115,7 +115,8 @@ func Heard(err error) error {
 }
 
 // OnSignals returns a context that SIGINT, SIGTERM and SIGHUP cancel, with a [Signal] as its cause. A
-// second signal ends the process. A reader that goes away, such as head, ends nothing.
+// second signal ends the process. SIGPIPE is ignored: if the reader of standard output goes away,
+// the command continues.
 func OnSignals() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

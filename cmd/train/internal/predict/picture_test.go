@@ -75,9 +75,7 @@ func checkPicture(t *testing.T, file []byte) {
 	if errors.Is(err, ErrBlank) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if inverted {
 		for i, v := range want {
 			want[i] = math.MaxUint8 - v
@@ -173,9 +171,7 @@ func TestDigit(t *testing.T) {
 	read := func(file []byte) []uint8 {
 		t.Helper()
 		img, _, err := ReadPicture(bytes.NewReader(file), 28*28, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		return img.Uint8s()
 	}
 	want := read(encoded(t, seven(image.Pt(20, 20), 140, 140, 100, color.Black, color.White)))

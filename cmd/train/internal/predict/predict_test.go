@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/traintest"
-
 	"gorgonia.org/tensor"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // oneOf returns a perceptron that predicts the brightest of the first three pixels.
@@ -42,9 +42,7 @@ func TestPredict(t *testing.T) {
 	}
 	set := images(4, pixels...)
 	r, err := p.Predict(t.Context(), set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if len(r.Predictions) != len(labels) || len(r.Probabilities) != 3*len(labels) {
 		t.Fatalf("%d predictions and %d probabilities of %d images", len(r.Predictions), len(r.Probabilities), len(labels))
 	}
@@ -75,9 +73,7 @@ func TestHiddenLayersAreReLU(t *testing.T) {
 		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float32{-9, 4, 4, 1, 2, 0})),
 	}}
 	r, err := p.Predict(t.Context(), images(1, 255)) // logits 1, 2, 0
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	want := math.Exp(2) / (math.Exp(1) + math.Exp(2) + 1)
 	if r.Predictions[0] != 1 || math.Abs(float64(r.Probability(0))-want) > 1e-6 {
 		t.Errorf("class %d with %v, want 1 with %v", r.Predictions[0], r.Probability(0), want)
@@ -134,9 +130,7 @@ func TestConfusion(t *testing.T) {
 	var b bytes.Buffer
 	traintest.OK(t, c.WritePNG(&b, "83.3 % of 6"))
 	m, err := png.Decode(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	// The cells of the diagonal have a colour of their own, the others are white but for
 	// the one of label 2 and prediction 1.
 	blue := 0

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// endWithin is how long a rank may take to end after another one has. Nothing wakes a copy engine
-	// that waits for a rank, nor the host that waits for the copy.
+	// endWithin is how long a rank may take to end after another one has. It may never end by itself:
+	// nothing wakes a copy engine that waits for a rank, nor the host that waits for the copy.
 	endWithin = 5 * time.Second
-	// writeWithin is how long it may write to the folder of the run meanwhile.
+	// writeWithin is how long it may also write to the folder of the run.
 	writeWithin = 10 * time.Minute
 )
 
-// ended lets a run whose ranks have ended end itself, and gives up if it does not.
+// ended waits until another rank has ended. It then gives this run time to return, and calls GiveUp
+// if the run does not.
 func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	select {
 	case <-done:
@@ -49,8 +50,8 @@ func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	r.GiveUp()
 }
 
-// overdue gives a run EndWithin to end, not counting up to writeWithin in which it writes to its
-// folder. It reports whether the run is overdue, and whether overdue locked r.disk.
+// overdue gives a run EndWithin to end. Time spent writing to its folder, up to writeWithin, does
+// not count. overdue reports whether the run did not end in time, and whether it locked r.disk.
 func (r *Ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
 	idle, writing := r.EndWithin, writeWithin // what is left of each
 	for {
@@ -79,7 +80,7 @@ func (r *Ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
 	}
 }
 
-// ConcludeBy has f note how the run ended, if the process gives up.
+// ConcludeBy sets the function that notes how the run ended if the process gives up.
 func (r *Ranks) ConcludeBy(f func(reason error) error) {
 	defer r.Write()()
 	if r != nil {

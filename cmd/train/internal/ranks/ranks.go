@@ -33,13 +33,13 @@ type Ranks struct {
 	// collectives, which is aborted when the ranks end.
 	Ready   func(launch.Process) error
 	Connect func(context.Context, *launch.World) (collective.Collective, error)
-	// GiveUp ends a process that others no longer wait for, EndWithin after they ended; nil: it never
-	// does.
+	// GiveUp ends this process if its run has not returned EndWithin after another rank ended. If it
+	// is nil, the process never gives up.
 	GiveUp    func()
 	EndWithin time.Duration
 
-	// disk is locked while the run writes to its folder, which GiveUp must not cut short. It guards
-	// conclude, which notes in the folder how the run ended; nil: there is nothing to note.
+	// disk is held during writes to the run's folder, so that GiveUp does not interrupt one. It also
+	// guards conclude, which notes in the folder how the run ended; nil: there is nothing to note.
 	disk     watchedLock
 	conclude func(reason error) error
 
@@ -85,8 +85,8 @@ func (r *Ranks) Size() int {
 // FromEnv returns the process that a launcher's environment describes.
 func (r *Ranks) FromEnv() (launch.Process, error) { return launch.FromEnv(r.Env) }
 
-// Together meets the other ranks and calls f. Only rank 0 writes to stderr, unless a rank ends
-// before it met the others. Rank 0 reports an end that all ranks come to at the same step.
+// Together meets the other ranks and calls f. What f writes to stderr is discarded except on rank 0.
+// If all ranks end at the same step (an interruption or divergence), only rank 0 prints it.
 func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.Writer, f func(stderr io.Writer) error) (err error) {
 	if r.World, err = launch.Rendezvous(ctx, process, r.Silence); err != nil {
 		if exit.IsInterrupted(err) {
@@ -114,10 +114,8 @@ func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.
 	return left
 }
 
-// Alone returns why a training has no other ranks although the environment has variables of a
-// launcher; nil: it has others, or there are no variables. A shell may have one of them from
-// elsewhere, and on the CPU nothing moves data between ranks. device returns train.device of the
-// config.
+// Alone returns why to ignore a launcher's variables: only one is set, perhaps by accident, or
+// train.device, which device returns, is the CPU. It returns nil if none is set, or if they count.
 func (r *Ranks) Alone(p launch.Process, envErr error, device func() (string, error)) error {
 	half := new(launch.HalfError)
 	switch {
@@ -132,7 +130,7 @@ func (r *Ranks) Alone(p launch.Process, envErr error, device func() (string, err
 	return cmp.Or(envErr, fmt.Errorf(`train.device is "cpu", and NCCL moves data between GPUs: this was started as rank %d of %d`, p.Rank, p.Size))
 }
 
-// OfRank names the rank in an error that the rank prints itself: it has met no other that could.
+// OfRank names the rank in an error that the rank prints itself, since it has not met rank 0.
 func OfRank(p launch.Process, err error) error {
 	if p.Size <= 1 && p.Rank <= 0 {
 		return err
@@ -179,8 +177,9 @@ func (r *Ranks) NeedGPU(err error) error {
 // ownKeys may differ between ranks.
 var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 
-// Join connects the ranks, unless facts or cfg differ between them, or two share the GPU with the
-// given uuid; empty: the CPU. It removes from cfg what only rank 0 writes.
+// Join connects the ranks. It returns an error if facts or cfg differ between them, or if two share
+// the GPU with the given uuid; empty: the CPU. On other ranks than 0 it empties log_dir and trace in
+// cfg, since only rank 0 writes them.
 func (r *Ranks) Join(ctx context.Context, cfg *configs.Config, facts []launch.Fact, uuid string) (err error) {
 	section := ""
 	for line := range strings.Lines(string(cfg.TOML())) {

@@ -12,15 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/dataset"
-
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
-
-	"mlpool/cmd/train/internal/rundir"
 )
 
 // TestDivergedIsNotBest offers epochs that diverged, early and in their last steps.
@@ -58,9 +56,7 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	cfg, set := traintest.Loaded(t, path)
 	b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	s := prepared(t, cfg, b, set)
 	traintest.OK(t, s.begin())
 	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
@@ -87,7 +83,7 @@ func TestResumeOnAnotherDevice(t *testing.T) {
 	}
 	gpu := &backend.Backend{GPU: true, Precision: "3xtf32", Info: &rundir.GPU{Name: "H200"}}
 	var stderr strings.Builder
-	if err := e.check(cfg, set, gpu, nil, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda, but `) || !strings.Contains(err.Error(), `begun with "cpu"`) {
+	if err := e.check(cfg, set, gpu, nil, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda; run `) || !strings.Contains(err.Error(), ` used "cpu" and `) {
 		t.Errorf("on a GPU: %v", err)
 	}
 	e.saved.Settings = map[string]string{}
@@ -95,7 +91,7 @@ func TestResumeOnAnotherDevice(t *testing.T) {
 		e.saved.Settings[s.key] = s.value
 	}
 	tf32 := &backend.Backend{GPU: true, Precision: "tf32"}
-	if err := e.check(cfg, set, tf32, nil, &stderr); err == nil || !strings.Contains(err.Error(), "train.precision (not set there): is tf32, but ") {
+	if err := e.check(cfg, set, tf32, nil, &stderr); err == nil || !strings.Contains(err.Error(), "train.precision (not set there): is tf32; run ") {
 		t.Errorf("in another precision: %v", err)
 	}
 	e.Run.Facts.GPU = &rundir.GPU{Name: "H100"}

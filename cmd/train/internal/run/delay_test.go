@@ -25,9 +25,7 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	cfg, set := traintest.Loaded(t, path)
 	cfg.Model.FeatDim = 128 // more weights than a pipe holds
 	b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	s := prepared(t, cfg, b, set)
 	traintest.OK(t, s.begin())
 	pipe := filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile+".tmp")
@@ -37,9 +35,7 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	saved := make(chan error, 1)
 	go func() { saved <- s.runners[0].checkpoint() }()
 	reader, err := os.Open(pipe) // waits for the writer
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if !r.Writing() {
 		t.Error("nothing is written")
 	}

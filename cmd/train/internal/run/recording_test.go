@@ -35,15 +35,11 @@ func (*farQueue) Download([]byte, uintptr) error { return nil }
 func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 	t.Helper()
 	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	f := allocatortest.NewFake(1 << 30)
 	r := &runner{Subject: backend.Subject{Kind: backend.CUDAAsync}}
 	own, err := r.own(allocator.NewAsync(f), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	r.device = device.New(&farQueue{idleQueue()}, own, true)
 	set := traintest.Blank(200, 100, 784)
 	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, Update: nn.Update{Rate: 0.1}, Order: func(int) []int32 { return make([]int32, 200) }}
@@ -111,9 +107,7 @@ func TestWatchedEpoch(t *testing.T) {
 // TestGraphsAreNotWatched records the memory of the extra step.
 func TestGraphsAreNotWatched(t *testing.T) {
 	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	cfg.Train.NumEpochs, cfg.Train.Executor, cfg.Log.LogDir = 1, "graph", ""
 	for _, graph := range []bool{false, true} {
 		b := &backend.Backend{Name: "idle", Graph: graph, Queue: idleQueue()}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"mlpool/kernels"
-
 	"gorgonia.org/tensor"
 
 	"mlpool/cmd/train/internal/backend"
@@ -21,6 +19,7 @@ import (
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/internal/text"
+	"mlpool/kernels"
 	"mlpool/model"
 )
 
@@ -62,7 +61,7 @@ func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 		return nil, err
 	}
 	all := len(e.losses)
-	after := all - e.saved.Step // the losses that neither the checkpoint nor an epoch counted so far has
+	after := all - e.saved.Step // losses left over after the checkpoint's steps and the epochs counted so far
 	for _, r := range records {
 		if next := len(e.records) + 1; next <= e.saved.Epoch && r.Epoch == next && !r.Interrupted && r.Steps > 0 && r.Steps <= after {
 			e.records = append(e.records, r)
@@ -135,7 +134,7 @@ func (e *Earlier) check(cfg configs.Config, set data.Dataset, b *backend.Backend
 			continue
 		}
 		if was := e.saved.Settings[s.key]; was != s.value {
-			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and continues bit for bit only with that", s.value, e.Run.Dir, was)
+			return cfg.Errorf(s.key, "is %s; run %s used %q and can be resumed only with that value", s.value, e.Run.Dir, was)
 		}
 	}
 	if left := cfg.Train.NumEpochs - e.saved.Epoch; left < 0 || left == 0 && (e.Run.Facts.Status == rundir.Done || e.saved.Step > 0) {

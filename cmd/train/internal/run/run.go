@@ -1,10 +1,10 @@
 // Package run trains a model on one allocator under test, or on several in turns.
 //
 // A run checks all that it can before it trains: an error in the config, an output that cannot be
-// written, or memory that is not there ends it before anything of an earlier run is replaced. Each
-// epoch is in the run's folder once it has ended, and the last checkpoint follows logs that are on
-// the disk: a run that is killed can be resumed, and its losses are then the same, bit for bit, as
-// if nothing had happened. A cancelled context ends it after the step or graph that has begun.
+// written, or too little memory ends it before it replaces anything of an earlier run. It logs each
+// epoch in its folder when the epoch ends, and syncs the logs before it saves a checkpoint. So a run
+// that is killed can be resumed, with the same losses, bit for bit, as without the interruption. A
+// cancelled context ends a run after the current step or graph.
 package run
 
 import (
@@ -43,8 +43,8 @@ type Options struct {
 	JSON    bool           // print results to standard output, and all other lines to standard error
 }
 
-// Train does what o asks for with the config cfg. It resumes from; nil: it starts at the beginning.
-// r is nil on one GPU.
+// Train does what o asks for with the config cfg. If from is not nil, Train continues that run. r is
+// nil on one GPU.
 func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stderr io.Writer) (err error) {
 	lines := stdout
 	if o.JSON {
@@ -160,7 +160,7 @@ func (s *session) load(ctx context.Context) (data.Dataset, error) {
 	return set, s.from.check(s.cfg, set, s.backend, s.ranks, s.stderr)
 }
 
-// printHeader prints what is trained on what.
+// printHeader prints the config's name, the device, the model and the data.
 func (s *session) printHeader(set data.Dataset) {
 	cfg := s.cfg
 	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
@@ -189,7 +189,7 @@ func (s *session) writeResults(o Options, stdout io.Writer) error {
 	return rundir.PrintJSON(stdout, all)
 }
 
-// close frees what the session took, which ended with err.
+// close frees the resources of a session that ended with err.
 func (s *session) close(err error) error {
 	var errs []error
 	for _, r := range s.runners {

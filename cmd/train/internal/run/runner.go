@@ -6,13 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"mlpool/cmd/train/internal/checkpoint"
-	"mlpool/cmd/train/internal/recording"
-
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/recording"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/kernels/device"
@@ -45,7 +44,7 @@ type runner struct {
 	recorder recording.Recorder
 }
 
-// own times an allocator, and has close close it.
+// own wraps a in an [allocator.Timed], which r.close closes.
 func (r *runner) own(a allocator.Allocator, err error) (*allocator.Timed, error) {
 	if err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ func (s *session) stepsDone() (n int64) {
 	return n
 }
 
-// train runs the epochs of all runners in turns, and prints the results, also if it ends early. The
-// runners take turns at being first, so that none always follows another.
+// train runs the epochs of all runners in turns, and prints the results, also if it ends early. Each
+// epoch begins with another runner, so that none always follows the same one.
 func (s *session) train(ctx context.Context) (err error) {
 	if s.cfg.Train.Nvtx { // ranges belong to a thread
 		runtime.LockOSThread()
@@ -72,8 +72,8 @@ func (s *session) train(ctx context.Context) (err error) {
 	return err
 }
 
-// announce says, as soon as ctx is cancelled, that the step in progress will be finished. stop ends
-// that, and returns what failed in saying it.
+// announce prints, as soon as ctx is cancelled, that the current step will be finished. stop cancels
+// the notice, or waits for it and returns its write error.
 func (s *session) announce(ctx context.Context) (stop func() error) {
 	said := make(chan error, 1)
 	cancel := context.AfterFunc(ctx, func() {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/traintest"
@@ -20,8 +21,6 @@ import (
 	"mlpool/data"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
-
-	"mlpool/allocator/observe"
 )
 
 var writeTrainings = flag.Bool("record", false, "write the traces of the trainings, rather than compare with those that are there")
@@ -73,9 +72,7 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Data
 		t.Error(err)
 	}
 	trace, err := observe.ReadFile(cfg.Allocator.Trace, observe.MostEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	return trace
 }
 
@@ -97,9 +94,7 @@ func TestTrainings(t *testing.T) {
 				writeTraining(t, path, fmt.Sprintf("feat_dim = %d, bsz = %d, fuse = %v", c.features, c.batch, c.fuse), got)
 			}
 			want, err := observe.ReadFile(path, observe.MostEvents)
-			if err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, err)
 			if !slices.Equal(got.Events, want.Events) {
 				t.Errorf("the %d calls of the training are not the %d of %s: run tools/traces/trainer.sh", len(got.Events), len(want.Events), path)
 			}
@@ -113,9 +108,7 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	t.Helper()
 	var text bytes.Buffer
 	z, err := gzip.NewWriterLevel(&text, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	fmt.Fprintf(z, "# job: %s; 4 hidden layers, 2 epochs of 60000 training and 10000 validation images\n", job)
 	fmt.Fprintf(z, "# command: tools/traces/trainer.sh\n# date: %s\n", time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprint(z, "# backend: none, which asks for what the CPU and CUDA ask for; eager executor\n")
@@ -148,9 +141,7 @@ func TestIdleQueue(t *testing.T) {
 					cfg.Model.FeatDim, cfg.Train.NumEpochs, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.Device = 21, 2, batch, fuse, name
 					set := traintest.Blank(650, 70, 16)
 					b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
-					if err != nil {
-						t.Fatal(err)
-					}
+					traintest.OK(t, err)
 					computed := traceOf(t, cfg, b, set)
 					idle := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: idleQueue()}, set)
 					if len(idle.Events) == 0 || !slices.Equal(idle.Events, computed.Events) {

@@ -82,9 +82,7 @@ func FuzzLogs(f *testing.F) {
 func relogged(t *testing.T, dir string, records []Record, losses []float32) string {
 	t.Helper()
 	f, err := Start(dir, Facts{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	for _, r := range records {
 		err = errors.Join(err, f.Add(r, nil))
 	}

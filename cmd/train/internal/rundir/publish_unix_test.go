@@ -20,16 +20,10 @@ func TestPublishAtOnce(t *testing.T) {
 	var folders []*Folder
 	for i := range 8 {
 		dir, err := Make(logDir, time.Now(), fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		f, err := Start(dir, Facts{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Add(Record{Loss: Nats(i), ValLoss: Nats(i), ValAcc: float64(i)}, []float32{float32(i)}); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
+		traintest.OK(t, f.Add(Record{Loss: Nats(i), ValLoss: Nats(i), ValAcc: float64(i)}, []float32{float32(i)}))
 		folders = append(folders, f)
 	}
 	for range 5 {

@@ -18,9 +18,7 @@ func TestLocked(t *testing.T) {
 		t.Error("no error for a folder without logs")
 	}
 	f, err := Start(dir, Facts{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if other, err := os.Open(filepath.Join(dir, RecordsFile)); err != nil {
 		t.Fatal(err)
 	} else if err := errors.Join(lock(other), other.Close()); errors.Is(err, errors.ErrUnsupported) {
@@ -35,9 +33,7 @@ func TestLocked(t *testing.T) {
 		}
 	}
 	looking, err := os.Open(filepath.Join(dir, RecordsFile)) // as a second -resume does at the same time
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	traintest.OK(t, share(looking))
 	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
 		t.Errorf("while another process looks: locked %v, %v", locked, err)
@@ -76,9 +72,7 @@ func TestNoRunButNewer(t *testing.T) {
 	logDir := t.TempDir()
 	make := func(after time.Duration, what string) string {
 		dir, err := Make(logDir, start.Add(after), what)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		return dir
 	}
 	old, newer, compared := make(0, "custom"), make(time.Second, "plan"), make(time.Minute, "compare")
@@ -136,9 +130,7 @@ func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, Facts{})
 	r, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	put(t, dir, LossesFile, "1\n0.2")
 	if got, err := r.Losses(); err != nil || !slices.Equal(got, []float32{1}) {
 		t.Errorf("losses %v, %v, want no part of a number", got, err)

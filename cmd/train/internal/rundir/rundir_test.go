@@ -23,29 +23,21 @@ var start = time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
 func write(t *testing.T, dir string, facts Facts) {
 	t.Helper()
 	f, err := Start(dir, facts, []byte("[train]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	f.Facts.Status, f.Facts.Epochs = Done, 1
-	if err := errors.Join(f.Add(Record{Epoch: 1, Loss: 0.5}, []float32{0.75, 0.25}), f.Finish()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(f.Add(Record{Epoch: 1, Loss: 0.5}, []float32{0.75, 0.25}), f.Finish()))
 }
 
 // TestReadBack reads all that a run wrote.
 func TestReadBack(t *testing.T) {
 	dir, err := Make(filepath.Join(t.TempDir(), "logs"), start, "custom")
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if want := "20261122-101500-custom"; filepath.Base(dir) != want {
 		t.Errorf("%s, want %s", dir, want)
 	}
 	facts := Facts{Command: []string{"train", "c.toml"}, GPU: &GPU{Name: "H200"}, Seed: math.MaxUint64, Machine: ThisMachine(), Start: start}
 	f, err := Start(dir, facts, []byte("[train]\nbsz = 64\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if r, err := Open(dir); err != nil || r.Facts.Status != Running || r.Facts.End != nil {
 		t.Errorf("while it runs: %+v, %v", r.Facts, err)
 	}
@@ -82,13 +74,9 @@ func TestReadBack(t *testing.T) {
 func TestNaN(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Start(dir, Facts{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	nan := math.NaN()
-	if err := errors.Join(f.Add(Record{Loss: Nats(nan), ValLoss: Nats(math.Inf(-1)), Diverged: 7}, []float32{float32(nan)}), f.Finish()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(f.Add(Record{Loss: Nats(nan), ValLoss: Nats(math.Inf(-1)), Diverged: 7}, []float32{float32(nan)}), f.Finish()))
 	records, err := Run{Dir: dir}.Records()
 	if err != nil || len(records) != 1 || !math.IsNaN(float64(records[0].Loss)) || !math.IsNaN(float64(records[0].ValLoss)) || records[0].Diverged != 7 {
 		t.Errorf("records %+v, %v", records, err)
@@ -169,9 +157,7 @@ func TestMakeBesideLatest(t *testing.T) {
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	first, err := Start(dir, Facts{Seed: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	if again := lock(first.locked); errors.Is(again, errors.ErrUnsupported) {
 		t.Skip("no locks here")
 	}
@@ -208,9 +194,7 @@ func TestAddFails(t *testing.T) {
 		dir := t.TempDir()
 		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, full)))
 		f, err := Start(dir, Facts{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		if err := f.Add(Record{Epoch: 1, Steps: 1}, []float32{1}); err == nil || !strings.Contains(err.Error(), full) {
 			t.Errorf("no room for %s: %v", full, err)
 		}
@@ -231,9 +215,7 @@ func TestAddFails(t *testing.T) {
 
 func TestCarryToFolderFails(t *testing.T) {
 	f, err := Start(t.TempDir(), Facts{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	traintest.OK(t, f.Finish())
 	if err := f.Carry(nil, []float32{1}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("logs that are closed: %v", err)
@@ -280,13 +262,9 @@ func TestCarry(t *testing.T) {
 	losses := []float32{1, 0.1, 0.9, 0.8, 0.7}
 	dir := t.TempDir()
 	f, err := Start(dir, Facts{ResumedFrom: "logs/x"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	rest := Record{Epoch: 3, Steps: 2, ResumedAfter: 1, ValLoss: 0.25, ValAcc: 1}
-	if err := errors.Join(f.Carry(records, losses), f.Add(rest, []float32{0.6}), f.Finish()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(f.Carry(records, losses), f.Add(rest, []float32{0.6}), f.Finish()))
 	run, err := Open(dir)
 	if err != nil || run.Facts.ResumedFrom != "logs/x" {
 		t.Errorf("%+v, %v", run.Facts, err)
@@ -316,9 +294,7 @@ func TestCarryFails(t *testing.T) {
 		dir := t.TempDir()
 		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, LossesFile)))
 		f, err := Start(dir, Facts{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, err)
 		if err := f.Carry(records, []float32{1}); err == nil {
 			t.Errorf("%d records on a full disk: no error", len(records))
 		}

@@ -37,9 +37,7 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	pipe := fmt.Sprint("/dev/fd/", w.Fd())
 	if _, err := os.Stat(pipe); err != nil {
 		t.Skip(err)

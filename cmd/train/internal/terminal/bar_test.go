@@ -124,9 +124,7 @@ func TestBarOfNoTerminal(t *testing.T) {
 	if err == nil {
 		err = gone.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, err)
 	b := newBar(gone, 10)
 	if err := b.set(1); err == nil {
 		t.Error("no error")

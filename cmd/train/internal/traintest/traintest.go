@@ -33,9 +33,7 @@ func WriteIDX(t *testing.T, path string, dims []uint32, data []byte) {
 		binary.Write(z, binary.BigEndian, data),
 		z.Close(),
 		os.WriteFile(path, b.Bytes(), 0o666))
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 }
 
 // DataDir makes a small data set of 4×4 images that a perceptron can learn: the pixel at the
@@ -66,18 +64,14 @@ func WriteConfig(t *testing.T, device, extra string) (path, logDir string) {
 	path, logDir = filepath.Join(dir, "small.toml"), filepath.Join(dir, "logs")
 	text := fmt.Sprintf("[model]\nfeat_dim = 24\nnum_layers = 2\n[data]\ndata_dir = %q\n[log]\nlog_dir = %q\n[train]\ndevice = %q\nnum_epochs = 3\nbsz = 16\nlearning_rate = 0.5\n%s",
 		DataDir(t), logDir, device, extra)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	OK(t, os.WriteFile(path, []byte(text), 0o666))
 	return path, logDir
 }
 
 func Lines(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -100,15 +94,11 @@ func (c *CancelAfter) Write(p []byte) (int, error) {
 func SetConfig(t *testing.T, path, old, new string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 	if !strings.Contains(string(text), old) {
 		t.Fatalf("%s has no %q", path, old)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	OK(t, os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666))
 }
 
 // Contents returns the files in a folder, at any depth, by their paths in it.
@@ -124,9 +114,7 @@ func Contents(t *testing.T, dir string) map[string]string {
 		files[filepath.ToSlash(name)] = string(text)
 		return errors.Join(err, relErr)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 	return files
 }
 
@@ -149,13 +137,9 @@ func (w *OnText) Write(p []byte) (int, error) {
 func Loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
 	t.Helper()
 	cfg, err := configs.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 	set, err := data.Load(context.Background(), data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 	return cfg, set
 }
 
@@ -178,9 +162,7 @@ func (c *Countdown) Err() error {
 func Latest(t *testing.T, logDir string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, "latest"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	OK(t, err)
 	return dir
 }
 
