@@ -144,6 +144,7 @@ package allocator
 
 import (
 	"errors"
+	"slices"
 	"unsafe"
 
 	"mlpool/allocator/internal/block"
@@ -324,4 +325,16 @@ func (b Block) owner() any {
 		return nil
 	}
 	return b.rec.owner
+}
+
+func sortByAddress(blocks []LiveBlock) {
+	slices.SortFunc(blocks, func(a, b LiveBlock) int {
+		switch {
+		case a.Addr < b.Addr:
+			return -1
+		case a.Addr > b.Addr:
+			return 1
+		}
+		return 0
+	})
 }

@@ -252,3 +252,35 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 	e.advise(0, max(st.Reserved-st.Allocated, 0))
 	return e
 }
+
+// countedEvents counts the calls of an order.Driver.
+type countedEvents struct {
+	order.Driver
+	counted *counters
+}
+
+func (c countedEvents) NewEvent() (uintptr, error) {
+	c.counted.calls.Add(1)
+	return c.Driver.NewEvent()
+}
+
+func (c countedEvents) RecordEvent(event, s uintptr) error {
+	c.counted.calls.Add(1)
+	return c.Driver.RecordEvent(event, s)
+}
+
+func (c countedEvents) WaitEvent(s, event uintptr) error {
+	c.counted.calls.Add(1)
+	return c.Driver.WaitEvent(s, event)
+}
+
+func (c countedEvents) SyncEvent(event uintptr) error {
+	c.counted.waits.Add(1)
+	c.counted.calls.Add(1)
+	return c.Driver.SyncEvent(event)
+}
+
+func (c countedEvents) FreeEvent(event uintptr) error {
+	c.counted.calls.Add(1)
+	return c.Driver.FreeEvent(event)
+}

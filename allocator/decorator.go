@@ -2,10 +2,14 @@ package allocator
 
 import (
 	"errors"
-	"fmt"
-	"sync"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync/atomic"
+	"time"
 )
+
+// What the allocators that wrap another one share, and the small ones of them: Limit and Timed.
 
 // As returns the first of a, what it wraps, what that wraps, and so on, that is
 // a T: a *[Plan], or anything with a method RecordStream. Timed, Limit, Trace
@@ -44,18 +48,6 @@ type sizedFreer interface {
 	// freeSized is Free and returns the bytes that b was asked for with, whatever
 	// b.Size is. An error for which freed is false means that nothing changed.
 	freeSized(b Block, s Stream) (bytes int64, err error)
-}
-
-// RedzoneError reports a write outside a block.
-type RedzoneError struct {
-	Block         Block
-	Tag           string
-	Before, After int64 // changed words of 4 bytes on either side
-}
-
-func (e *RedzoneError) Error() string {
-	return fmt.Sprintf("allocator: block %q of %d bytes at %#x was written outside: %d words before it, %d after",
-		e.Tag, e.Block.Size, e.Block.Addr, e.Before, e.After)
 }
 
 // freed reports whether a Free that returned err took the block back.
@@ -123,93 +115,6 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 	bytes = h.bytes
 	z.blocks.done(b, h, freed(err))
 	return bytes, err
-}
-
-// handedOut records the blocks that a decorator has handed out. It ignores Block.Size,
-// which a caller may change.
-type handedOut struct {
-	mu     sync.Mutex
-	blocks map[Block]*handed // by key
-	spares []*handed         // records for reuse
-}
-
-// A handed is the record of one block.
-type handed struct {
-	bytes   int64 // asked for
-	stream  Stream
-	tag     string
-	shared  bool // RecordStream named another stream
-	freeing bool // a Free is in progress
-}
-
-func newHandedOut() handedOut { return handedOut{blocks: map[Block]*handed{}} }
-
-// key returns the part of b that identifies it.
-func key(b Block) Block {
-	b.Size = 0
-	return b
-}
-
-func (o *handedOut) add(b Block, h handed) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var r *handed
-	if last := len(o.spares) - 1; last >= 0 {
-		r, o.spares = o.spares[last], o.spares[:last]
-	} else {
-		r = new(handed)
-	}
-	*r = h
-	o.blocks[key(b)] = r
-}
-
-// take begins a Free of b, which done ends. It returns nil for an unknown block, and
-// ErrDoubleFree if a Free of b is in progress.
-func (o *handedOut) take(b Block) (*handed, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h := o.blocks[key(b)]
-	if h == nil {
-		return nil, nil
-	}
-	if h.freeing {
-		return nil, ErrDoubleFree
-	}
-	h.freeing = true
-	return h, nil
-}
-
-// done ends a Free of b that take began, and forgets b if it was freed. The memory may
-// have been handed out again by then.
-func (o *handedOut) done(b Block, h *handed, freed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h.freeing = false
-	if !freed {
-		return
-	}
-	if o.blocks[key(b)] == h {
-		delete(o.blocks, key(b))
-	}
-	o.spares = append(o.spares, h)
-}
-
-// share records that another stream uses b. It fails if b is free or being freed.
-func (o *handedOut) share(b Block) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h := o.blocks[key(b)]
-	if h == nil || h.freeing {
-		return ErrDoubleFree
-	}
-	h.shared = true
-	return nil
-}
-
-func (o *handedOut) clear() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.blocks)
 }
 
 // A Limit is an Allocator that bounds the bytes another one has handed out at a time,
@@ -296,4 +201,142 @@ func (l *Limit) Stats() Stats {
 func (l *Limit) Close() error {
 	l.closed.Store(true)
 	return l.Allocator.Close()
+}
+
+// A Timed is an Allocator that measures the time spent in another one's Alloc
+// and Free, less what the clock itself costs.
+//
+// It times every call, except to a [Pool] or a [Plan], where two readings of the
+// clock cost more than most calls. There the time is the sum of two:
+//
+//   - The time within the driver. The driver's calls measure themselves, all of them:
+//     they are so rare and long that a sample would be far off.
+//   - The rest, from one call in sampleEvery, chosen at random so that no pattern
+//     of a training step coincides with it. Each sample stands for sampleEvery
+//     calls, unless the rest is longer than outlier: then the thread most likely
+//     did not run, which says nothing of other calls, and the sample stands for itself.
+//
+// So one interruption adds no more than its own length. The price is a bias: work outside
+// the driver that is longer than outlier, such as coalescing thousands of blocks at once, is
+// seen in one call of sampleEvery, and counts once. Shorter work is estimated without bias.
+// Among goroutines, a driver's call also counts for the calls that return during or right
+// after it, most of which wait for it.
+type Timed struct {
+	decorator
+	driver *meter        // nil: every call is timed
+	below  uint32        // a call is timed if its random number is at most this
+	cost   time.Duration // between two readings of the clock
+	spent  atomic.Int64  // nanoseconds
+
+	now  clock
+	draw func() uint32
+}
+
+const (
+	sampleEvery = 13
+	outlier     = 10 * time.Microsecond
+)
+
+// start is what clock readings count from: such a difference needs one reading of the
+// monotonic clock and none of the wall clock.
+var start = time.Now()
+
+// NewTimed returns a with a stopwatch.
+func NewTimed(a Allocator) *Timed {
+	t := &Timed{
+		decorator: decorator{sized(a)}, below: math.MaxUint32 / sampleEvery,
+		now: func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
+	}
+	t.driver, t.cost = t.driverMeter(), clockCost(t.now)
+	if t.driver != nil {
+		t.driver.clock.CompareAndSwap(nil, &t.now)
+	}
+	return t
+}
+
+// clockCost returns the median time between two readings of the clock.
+func clockCost(now clock) time.Duration {
+	var gaps [1001]time.Duration
+	for i := range gaps {
+		from := now()
+		gaps[i] = now() - from
+	}
+	slices.Sort(gaps[:])
+	return gaps[len(gaps)/2]
+}
+
+// Time returns the time spent in Alloc and Free so far, summed over goroutines.
+func (t *Timed) Time() time.Duration { return time.Duration(max(t.spent.Load(), 0)) }
+
+// Alloc implements [Allocator].
+func (t *Timed) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	c := t.begin()
+	b, err := t.Allocator.Alloc(bytes, s, tag)
+	t.end(c)
+	return b, err
+}
+
+// Free implements [Allocator].
+func (t *Timed) Free(b Block, s Stream) error {
+	c := t.begin()
+	err := t.Allocator.Free(b, s)
+	t.end(c)
+	return err
+}
+
+func (t *Timed) freeSized(b Block, s Stream) (bytes int64, err error) {
+	c := t.begin()
+	bytes, err = freeSized(t.Allocator, b, s)
+	t.end(c)
+	return bytes, err
+}
+
+// A timedCall is the state of the clocks when a call began.
+type timedCall struct {
+	from   time.Duration // -1: the call is not timed
+	driver int64         // meter.spent
+}
+
+func (t *Timed) begin() timedCall {
+	if t.driver == nil {
+		return timedCall{from: t.now()}
+	}
+	c := timedCall{from: -1, driver: t.driver.spent.Load()}
+	if t.draw() <= t.below {
+		c.from = t.now()
+	}
+	return c
+}
+
+func (t *Timed) end(c timedCall) {
+	var took time.Duration
+	if c.from >= 0 {
+		took = t.now() - c.from
+	}
+	if t.driver == nil {
+		t.spent.Add(int64(took - t.cost))
+		return
+	}
+	driver := time.Duration(t.driver.spent.Load() - c.driver)
+	if c.from < 0 {
+		if driver > 0 {
+			t.spent.Add(int64(driver))
+		}
+		return
+	}
+	t.spent.Add(int64(estimate(took, driver, t.cost)))
+}
+
+// estimate returns the time that a timed call adds: the time within the driver, and the
+// rest for itself and the calls that were not timed.
+func estimate(took, driver, cost time.Duration) time.Duration {
+	driver = min(driver, took)
+	rest := took - driver - cost
+	if driver > 0 {
+		rest = max(rest, 0)
+	}
+	if rest > outlier {
+		return driver + rest
+	}
+	return driver + rest*sampleEvery
 }

@@ -2,10 +2,15 @@ package allocator
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"mlpool/allocator/internal/block"
 )
+
+// What allocators report of their memory: by stream, by size and by tag.
 
 // A Detail breaks down what a pool holds at one moment.
 type Detail struct {
@@ -149,20 +154,6 @@ func (p *Pool) Stats() Stats {
 	return st
 }
 
-// With more than peakHeaps heaps, the peak is not summed exactly: the peak reserved is its bound.
-const peakHeaps = 64
-
-// boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.
-func (p *Pool) boundPeak() {
-	bound := p.peakReserved
-	if len(p.list) <= peakHeaps {
-		var sum int64
-		p.everyHeap(func(h *heap) { sum += h.stats.peak })
-		bound = min(bound, sum)
-	}
-	p.pastPeak = max(p.pastPeak, bound)
-}
-
 // ResetPeaks implements [Allocator].
 func (p *Pool) ResetPeaks() {
 	p.mu.Lock()
@@ -203,4 +194,78 @@ func (p *Pool) live() []LiveBlock {
 	})
 	sortByAddress(all)
 	return all
+}
+
+// LeakError lists the blocks that were live when their allocator was closed. Their memory was
+// returned nevertheless.
+type LeakError struct {
+	Blocks int
+	Bytes  int64 // as requested
+	Tags   []TagBytes
+}
+
+// maxTagsInText keeps the one line of a LeakError readable.
+const maxTagsInText = 8
+
+func (e *LeakError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "allocator: closed with %d blocks of %d bytes not freed:", e.Blocks, e.Bytes)
+	for i, t := range e.Tags {
+		if i == maxTagsInText {
+			fmt.Fprintf(&b, " and %d other tags", len(e.Tags)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, " %d x %q (%d bytes)", t.Blocks, t.Tag, t.Bytes)
+	}
+	return b.String()
+}
+
+// leakError returns a LeakError of blocks, or nil if there are none.
+func leakError(blocks []LiveBlock) error {
+	if len(blocks) == 0 {
+		return nil
+	}
+	e := &LeakError{Blocks: len(blocks), Tags: ByTag(blocks)}
+	for _, t := range e.Tags {
+		e.Bytes += t.Bytes
+	}
+	return e
+}
+
+// TagBytes sums up the blocks with one tag.
+type TagBytes struct {
+	Tag    string `json:"tag"`
+	Blocks int    `json:"blocks"`
+	Bytes  int64  `json:"bytes"` // as requested
+}
+
+// ByTag sums blocks by tag, such as those of Live, and returns the largest sums first.
+func ByTag(blocks []LiveBlock) []TagBytes {
+	var tags []TagBytes
+	at := map[string]int{}
+	for _, b := range blocks {
+		i, seen := at[b.Tag]
+		if !seen {
+			i = len(tags)
+			at[b.Tag] = i
+			tags = append(tags, TagBytes{Tag: b.Tag})
+		}
+		tags[i].Blocks++
+		tags[i].Bytes += b.Bytes
+	}
+	slices.SortFunc(tags, func(a, b TagBytes) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Tag, b.Tag))
+	})
+	return tags
+}
+
+// fragmentation returns the percentage of all free bytes outside the largest free block.
+func fragmentation(largest, all int64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }

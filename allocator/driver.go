@@ -2,12 +2,15 @@ package allocator
 
 import (
 	"errors"
-	"sync"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/undo"
 )
+
+// What an allocator needs of a driver, the counts of its calls, and the errors when it has no memory.
 
 // A Driver has the calls of a device that a Pool needs. Package cudadriver implements it for CUDA,
 // mlpool/kernels/device for host memory. Addresses, streams and events are opaque; 0 is neither an
@@ -208,102 +211,117 @@ func (m *meter) UnmapPages(addr uintptr, bytes int64) error {
 	return m.paged.UnmapPages(addr, bytes)
 }
 
-// countedEvents counts the calls of an order.Driver.
-type countedEvents struct {
-	order.Driver
-	counted *counters
+// noMemory is the reason why the pool does not ask the driver for memory.
+type noMemory string
+
+func (e noMemory) Error() string { return string(e) }
+
+func (noMemory) OutOfMemory() bool { return true }
+
+const (
+	// errLimit is the error of growth beyond PoolOptions.MaxBytes.
+	errLimit = noMemory("the limit is reached")
+	errFull  = noMemory("the device has too little memory free")
+)
+
+// OutOfMemoryError reports a request that failed after every attempt that Alloc promises. The
+// allocator works on.
+type OutOfMemoryError struct {
+	Bytes  int64 // requested
+	Stream Stream
+	Tag    string
+
+	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
+	// LargestFree is the size of the largest free block of any stream, or -1 if it is not known.
+	// Fragmentation is the share of free memory outside it, in percent.
+	LargestFree   int64
+	Fragmentation float64
+	// DeviceFree and DeviceTotal are the driver's, in bytes; both 0 if unknown.
+	DeviceFree, DeviceTotal int64
+	Limit                   int64 // on reserved bytes; 0: none
+
+	Advice string // what would have helped
+	// Err is the driver's error or, if the driver was not asked, the reason. If the driver also refused
+	// to order or release memory of other streams, Err includes the first error of these.
+	Err error
 }
 
-func (c countedEvents) NewEvent() (uintptr, error) {
-	c.counted.calls.Add(1)
-	return c.Driver.NewEvent()
-}
-
-func (c countedEvents) RecordEvent(event, s uintptr) error {
-	c.counted.calls.Add(1)
-	return c.Driver.RecordEvent(event, s)
-}
-
-func (c countedEvents) WaitEvent(s, event uintptr) error {
-	c.counted.calls.Add(1)
-	return c.Driver.WaitEvent(s, event)
-}
-
-func (c countedEvents) SyncEvent(event uintptr) error {
-	c.counted.waits.Add(1)
-	c.counted.calls.Add(1)
-	return c.Driver.SyncEvent(event)
-}
-
-func (c countedEvents) FreeEvent(event uintptr) error {
-	c.counted.calls.Add(1)
-	return c.Driver.FreeEvent(event)
-}
-
-// A DeferredFreePool is a [Pool] that returns no memory to the driver before Close.
-// Use it for work that is captured into CUDA graphs: a graph uses its addresses whenever
-// it is launched, so they must stay valid even where the pool trims itself to meet a
-// request. It has malloc segments, since virtual ones unmap addresses.
-//
-// Memory that the pool has released, but that this type still keeps, is not in Stats.Reserved.
-type DeferredFreePool struct {
-	*Pool
-	driver *deferredFree
-}
-
-// NewDeferredFreePool returns a pool on d that frees nothing before Close.
-func NewDeferredFreePool(d Driver, o PoolOptions) (*DeferredFreePool, error) {
-	o.Segments = SegmentsMalloc
-	if d == nil {
-		_, err := NewPool(nil, o)
-		return nil, err
+func (e *OutOfMemoryError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "allocator: out of memory: %d bytes asked for by %q on stream %#x; %d allocated, %d reserved",
+		e.Bytes, e.Tag, e.Stream, e.Allocated, e.Reserved)
+	if e.Limit > 0 {
+		fmt.Fprintf(&b, " of at most %d", e.Limit)
 	}
-	driver := &deferredFree{Driver: d}
-	pool, err := NewPool(driver, o)
+	if e.LargestFree >= 0 {
+		fmt.Fprintf(&b, ", largest free block %d, fragmentation %.1f %%", e.LargestFree, e.Fragmentation)
+	}
+	if e.DeviceTotal > 0 {
+		fmt.Fprintf(&b, "; device has %d free of %d", e.DeviceFree, e.DeviceTotal)
+	}
+	if _, own := e.Err.(noMemory); own {
+		fmt.Fprintf(&b, "; %v", e.Err)
+	} else if e.Err != nil {
+		fmt.Fprintf(&b, "; driver: %v", e.Err)
+	}
+	if e.Advice != "" {
+		fmt.Fprintf(&b, "; %s", e.Advice)
+	}
+	return b.String()
+}
+
+// Unwrap returns the driver's error.
+func (e *OutOfMemoryError) Unwrap() error { return e.Err }
+
+// OutOfMemory returns true. It identifies the error without an import of this package.
+func (e *OutOfMemoryError) OutOfMemory() bool { return true }
+
+// AtLimit reports whether the limit, rather than the device's memory, was exceeded.
+func (e *OutOfMemoryError) AtLimit() bool { return errors.Is(e.Err, errLimit) }
+
+// fromDevice sets the results of Driver.MemInfo.
+func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	if err != nil {
-		return nil, errors.Join(err, driver.flush())
+		e.Err = undo.Both(e.Err, err)
+		return
 	}
-	return &DeferredFreePool{pool, driver}, nil
+	e.DeviceFree, e.DeviceTotal = free, total
 }
 
-// Close implements [Allocator]. Graphs that use the memory must no longer be launched. A second Close
-// retries what the driver refused to free.
-func (p *DeferredFreePool) Close() error {
-	err := p.Pool.Close()
-	return errors.Join(err, p.driver.flush())
+const smaller = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
+
+// limitAtLeast is the advice if no limit is known to be enough.
+func limitAtLeast(bytes int64) string {
+	return fmt.Sprintf("the limit must be at least %d; %s", bytes, smaller)
 }
 
-// driverMeter implements metered. Timed times every call, since a capture makes too few to estimate from
-// a sample.
-func (p *DeferredFreePool) driverMeter() *meter { return nil }
-
-// A deferredFree is a Driver that frees nothing before flush. It hides the methods of a
-// PageDriver.
-type deferredFree struct {
-	Driver
-	mu    sync.Mutex
-	freed []uintptr
-}
-
-func (d *deferredFree) Free(addr uintptr) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.freed = append(d.freed, addr)
-	return nil
-}
-
-// flush frees what Free was called with, and keeps the addresses that the driver refuses.
-func (d *deferredFree) flush() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var errs []error
-	var refused []uintptr
-	for _, addr := range d.freed {
-		if err := d.Driver.Free(addr); err != nil {
-			errs = append(errs, err)
-			refused = append(refused, addr)
-		}
+// advise sets Advice, from the other fields, the limit with which the same calls would have
+// succeeded, 0 if it is not known, and the bytes that are not handed out.
+func (e *OutOfMemoryError) advise(enough, free int64) {
+	size := blockSize(min(e.Bytes, maxRequest))
+	switch least := e.Allocated + size; {
+	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
+		e.Advice = "the request is larger than the device: a smaller one is needed"
+	case enough > e.Limit && size > e.Limit:
+		e.Advice = fmt.Sprintf("the request is larger than the limit: a limit of %d would be enough", enough)
+	case enough > e.Limit:
+		e.Advice = fmt.Sprintf("a limit of %d would be enough", enough)
+	case e.AtLimit() && least > e.Limit:
+		e.Advice = limitAtLeast(least)
+	case free < size:
+		e.Advice = smaller
+	case e.LargestFree < 0:
+		e.Advice = "the driver's pool has enough free memory, but it is fragmented or still in use: synchronise, then try again"
+	default:
+		e.Advice = "enough memory is free, but fragmented; " + smaller
 	}
-	d.freed = refused
-	return errors.Join(errs...)
 }
+
+// outOfMemory reports whether a driver's error says that it is out of memory, as [Driver] requires.
+func outOfMemory(err error) bool {
+	var o interface{ OutOfMemory() bool }
+	return errors.As(err, &o) && o.OutOfMemory()
+}
+
+// errTooLarge stands for the driver's answer to a request over maxRequest.
+var errTooLarge = errors.New("request exceeds any device")

@@ -1,65 +1,12 @@
 package allocator
 
 import (
-	"math/bits"
-	"sync/atomic"
-
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/pages"
-	"mlpool/allocator/internal/spin"
 )
 
-// A heap has the blocks of one stream, which can reuse the free ones without waiting. The heap
-// Pool.unowned is of no stream: no work is pending on its free blocks. mu guards everything in a heap,
-// with the records of its blocks, unless a comment says otherwise. Methods are called with mu held.
-type heap struct {
-	mu spin.Mutex
-	block.Heap
-	pool   *Pool
-	stream Stream
-
-	// into is the heap that took over everything when the stream was released, and that guards the
-	// records since then; nil: none.
-	into *heap
-
-	stats    heapStats
-	stitched *record  // blocks in stitches, by next
-	records  []record // not in use yet
-	waiting  order.Queue[*record]
-	pages    pages.Holder // its chunks, if segments are virtual; Pool.mu guards it too
-
-	// Guarded by Pool.mu.
-
-	index int  // in Pool.list
-	lost  bool // the last attempt to order another stream after this one failed
-	// borrowed counts the requests that other heaps served; borrowedAt was the count of all requests at
-	// the last search there that found memory.
-	borrowed, borrowedAt int64
-	counted              counted // of virtual segments
-}
-
-// A record is a block of a Pool, free or handed out.
-type record struct {
-	handle
-	heap     *heap // that made the record; see record.lockHeap
-	node     block.Node
-	users    order.Uses           // other streams that use the block
-	waits    *order.Item[*record] // while it waits for other streams
-	stitched *stitched            // a block in a stitch; such a block is in no segment
-}
-
-// States of blocks that a pool took from a heap.
-const (
-	live    = block.Owned + iota
-	waiting // freed, until other streams are done with it
-	planned // the arena of a Plan
-	part    // of a block in a stitch
-	states
-)
-
-// recordOf returns the record of n.
-func recordOf(n *block.Node) *record { return n.Owner.(*record) }
+// What a pool does with the blocks of one heap, and how it finds a heap by its stream.
 
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
@@ -135,98 +82,6 @@ func (h *heap) each(visit func(n *block.Node)) {
 		visit(&r.node)
 	}
 }
-
-// heapStats are the counters of one heap.
-type heapStats struct {
-	allocated, peak int64 // bytes
-	classes         [sizeClasses]classCount
-}
-
-// classCount counts the blocks of one size class.
-type classCount struct{ allocs, frees int64 }
-
-// sizeClasses is the number of classes of the statistics: class k has the blocks of
-// Alignment<<(k-1) < size <= Alignment<<k bytes.
-const sizeClasses = order.Classes
-
-func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
-
-// counts returns the numbers of blocks handed out and freed.
-func (st *heapStats) counts() (allocs, frees int64) {
-	for i := range st.classes {
-		allocs += st.classes[i].allocs
-		frees += st.classes[i].frees
-	}
-	return allocs, frees
-}
-
-// add adds the counts of o, all of whose blocks were freed or moved.
-func (st *heapStats) add(o *heapStats) {
-	for i, c := range o.classes {
-		st.classes[i].allocs += c.allocs
-		st.classes[i].frees += c.frees
-	}
-}
-
-// heapTable finds heaps by stream. Readers take no lock; Pool.mu guards changes.
-// A closed heap stays in its slot, which a later heap of the same stream takes over, until the
-// table is replaced.
-type heapTable struct {
-	shift uint
-	taken int // slots that are not empty
-	slots []heapSlot
-}
-
-// heapSlot has the stream next to the heap, so that reading a slot touches no memory that another
-// stream writes. The stream is set before the heap and never changes.
-type heapSlot struct {
-	stream Stream
-	heap   atomic.Pointer[heap] // nil: the slot is empty
-}
-
-// newHeapTable returns a table of the heaps with space for the same number of others.
-func newHeapTable(heaps []*heap) *heapTable {
-	t := &heapTable{shift: 62}
-	size := 4
-	for size < 4*len(heaps) {
-		t.shift--
-		size *= 2
-	}
-	t.slots = make([]heapSlot, size)
-	for _, h := range heaps {
-		t.insert(h)
-	}
-	return t
-}
-
-// slot returns the slot of s, or the empty one where it would be, and its heap.
-func (t *heapTable) slot(s Stream) (*heapSlot, *heap) {
-	const golden = 0x9E3779B97F4A7C15
-	for i := int(uint64(s) * golden >> (t.shift & 63)); ; i++ {
-		e := &t.slots[i&(len(t.slots)-1)]
-		if h := e.heap.Load(); h == nil || e.stream == s {
-			return e, h
-		}
-	}
-}
-
-// of returns the heap of s, or nil. It may be closed.
-func (t *heapTable) of(s Stream) *heap {
-	_, h := t.slot(s)
-	return h
-}
-
-func (t *heapTable) insert(h *heap) {
-	e, old := t.slot(h.stream)
-	if old == nil {
-		e.stream = h.stream
-		t.taken++
-	}
-	e.heap.Store(h)
-}
-
-// full reports whether another heap would leave too few empty slots.
-func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
 
 // open returns the heap of s, or nil if there is none. Caller holds p.mu.
 func (p *Pool) open(s Stream) *heap {
@@ -307,24 +162,6 @@ func (h *heap) drain(how order.Mode) error {
 	return h.waiting.Drain(h.stream, how)
 }
 
-// drainAll waits for every freed block and coalesces the free blocks of every heap.
-func (p *Pool) drainAll(r *request) error {
-	for h := range p.all {
-		h.mu.Lock()
-		err := h.drain(r.waitMode)
-		h.Flush()
-		h.mu.Unlock()
-		switch {
-		case err == nil:
-		case h == r.heap:
-			return err
-		default:
-			r.refuse(h, err)
-		}
-	}
-	return nil
-}
-
 // takeOverLive counts n, a live block, as one of h.
 func (h *heap) takeOverLive(from *heap, n *block.Node) {
 	class := sizeClass(n.Size())
@@ -339,4 +176,117 @@ func (h *heap) close() {
 	h.Close()
 	h.stats, h.stitched, h.records = heapStats{}, nil, nil
 	h.waiting = order.Queue[*record]{}
+}
+
+// borrowEvery is the number of requests that a heap serves itself between two that borrow memory from
+// another heap while the driver has more. Each move of memory costs an event, so streams that need memory
+// all the time get their own: churn over many streams then settles without events.
+const borrowEvery = 128
+
+// largestFree returns the bytes of the heap's largest free block.
+func (h *heap) largestFree() int64 {
+	largest := h.LargestFree(h.Reserved() - h.stats.allocated)
+	of := -1
+	for class, r := range h.waiting.Largest {
+		if of >= 0 && class != of {
+			break
+		}
+		of = class
+		largest = max(largest, r.node.Size())
+	}
+	return largest
+}
+
+// lockBlock returns the record of b, with the lock of its heap held.
+func (p *Pool) lockBlock(b Block) (*record, *heap, error) {
+	r, _ := b.owner().(*record)
+	if r == nil || r.heap.pool != p {
+		return nil, nil, ErrUnknownBlock
+	}
+	h := r.lockHeap()
+	if err := r.check(b, r.node.Addr()); err != nil {
+		h.mu.Unlock()
+		return nil, nil, err
+	}
+	return r, h, nil
+}
+
+func (p *Pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+// claim makes stream s wait for the work that the given waiting blocks of h wait for, and removes them
+// from the waiting blocks. It returns events that mark the work of s after that, one for each leftover
+// piece that stays in h.
+func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
+	items := make([]*order.Item[*record], len(blocks))
+	for i, r := range blocks {
+		items[i] = r.waits
+	}
+	marks, err = h.waiting.Claim(items, s, rests)
+	if err == nil {
+		for _, r := range blocks {
+			r.waits = nil
+		}
+	}
+	return marks, err
+}
+
+// parts returns the parts of r: its node if it is not stitched.
+func (r *record) parts() []*block.Node {
+	if r.stitched != nil {
+		return r.stitched.parts
+	}
+	return []*block.Node{&r.node}
+}
+
+// stitch makes a block of parts of the heap, of size bytes at addr, in t.
+func (h *heap) stitch(t *pages.Stitch, addr uintptr, size int64, parts []*block.Node) *block.Node {
+	n := h.Apart(addr, size)
+	r := recordOf(n)
+	r.stitched = &stitched{stitch: t, parts: parts}
+	t.Blocks.Add(1)
+	h.addStitched(r)
+	return n
+}
+
+// addStitched lists r, a block in a stitch.
+func (h *heap) addStitched(r *record) {
+	r.stitched.prev, r.stitched.next = nil, h.stitched
+	if h.stitched != nil {
+		h.stitched.stitched.prev = r
+	}
+	h.stitched = r
+}
+
+// unstitch removes r, which is in a stitch, and returns its parts.
+func (h *heap) unstitch(r *record) []*block.Node {
+	w := r.stitched
+	if w.next != nil {
+		w.next.stitched.prev = w.prev
+	}
+	if w.prev != nil {
+		w.prev.stitched.next = w.next
+	} else {
+		h.stitched = w.next
+	}
+	r.stitched = nil
+	w.stitch.Blocks.Add(-1)
+	h.DiscardApart(&r.node)
+	return w.parts
+}
+
+// takeOverStitched adds the stitched blocks of heap from, whose parts h has already.
+func (h *heap) takeOverStitched(from *heap) {
+	for r := from.stitched; r != nil; {
+		after := r.stitched.next
+		if r.node.State == live {
+			h.takeOverLive(from, &r.node)
+		}
+		h.AdoptApart(&r.node)
+		h.addStitched(r)
+		r = after
+	}
 }

@@ -5,6 +5,9 @@ import (
 	"sync"
 )
 
+// How allocators other than a pool and a plan remember blocks: a ledger those of a driver's allocator,
+// handedOut those that went through a decorator.
+
 // A ledger keeps the blocks of an allocator that leaves the memory to its driver: it makes Blocks,
 // detects stale ones, and counts.
 //
@@ -211,18 +214,6 @@ func (l *ledger) resetPeak() {
 	l.peak = l.allocated
 }
 
-func sortByAddress(blocks []LiveBlock) {
-	slices.SortFunc(blocks, func(a, b LiveBlock) int {
-		switch {
-		case a.Addr < b.Addr:
-			return -1
-		case a.Addr > b.Addr:
-			return 1
-		}
-		return 0
-	})
-}
-
 // A gate admits calls until it is closed. close waits for those inside.
 type gate struct {
 	mu     sync.Mutex
@@ -262,4 +253,91 @@ func (g *gate) close() (first bool) {
 	g.mu.Unlock()
 	<-g.empty
 	return first
+}
+
+// handedOut records the blocks that a decorator has handed out. It ignores Block.Size,
+// which a caller may change.
+type handedOut struct {
+	mu     sync.Mutex
+	blocks map[Block]*handed // by key
+	spares []*handed         // records for reuse
+}
+
+// A handed is the record of one block.
+type handed struct {
+	bytes   int64 // asked for
+	stream  Stream
+	tag     string
+	shared  bool // RecordStream named another stream
+	freeing bool // a Free is in progress
+}
+
+func newHandedOut() handedOut { return handedOut{blocks: map[Block]*handed{}} }
+
+// key returns the part of b that identifies it.
+func key(b Block) Block {
+	b.Size = 0
+	return b
+}
+
+func (o *handedOut) add(b Block, h handed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var r *handed
+	if last := len(o.spares) - 1; last >= 0 {
+		r, o.spares = o.spares[last], o.spares[:last]
+	} else {
+		r = new(handed)
+	}
+	*r = h
+	o.blocks[key(b)] = r
+}
+
+// take begins a Free of b, which done ends. It returns nil for an unknown block, and
+// ErrDoubleFree if a Free of b is in progress.
+func (o *handedOut) take(b Block) (*handed, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.blocks[key(b)]
+	if h == nil {
+		return nil, nil
+	}
+	if h.freeing {
+		return nil, ErrDoubleFree
+	}
+	h.freeing = true
+	return h, nil
+}
+
+// done ends a Free of b that take began, and forgets b if it was freed. The memory may
+// have been handed out again by then.
+func (o *handedOut) done(b Block, h *handed, freed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h.freeing = false
+	if !freed {
+		return
+	}
+	if o.blocks[key(b)] == h {
+		delete(o.blocks, key(b))
+	}
+	o.spares = append(o.spares, h)
+}
+
+// share records that another stream uses b. It fails if b is free or being freed.
+func (o *handedOut) share(b Block) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.blocks[key(b)]
+	if h == nil || h.freeing {
+		return ErrDoubleFree
+	}
+	h.shared = true
+	return nil
+}
+
+func (o *handedOut) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.blocks)
 }

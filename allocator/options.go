@@ -1,14 +1,12 @@
 package allocator
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
-	"mlpool/allocator/internal/pages"
 )
 
 // Reuse is the policy by which free memory moves from one stream to another.
@@ -232,89 +230,4 @@ func DescribeStrategy(name string) string {
 		return ""
 	}
 	return block.Describe(name)
-}
-
-// limit converts options that are fractions to bytes.
-func (p *Pool) limit() error {
-	o := &p.opt
-	most := o.MaxBytes
-	if o.MaxFraction > 0 || o.GCThreshold > 0 && most == 0 {
-		_, total, err := p.driver.MemInfo()
-		if err != nil {
-			return fmt.Errorf("allocator: size of the device: %w", err)
-		}
-		if total == 0 {
-			return errors.New("allocator: size of the device: the driver does not know it")
-		}
-		if share := max(int64(o.MaxFraction*float64(total)), 1); o.MaxFraction > 0 && (most == 0 || share < most) {
-			o.MaxBytes = share
-		}
-		most = cmp.Or(o.MaxBytes, total)
-	}
-	p.threshold = int64(o.GCThreshold * float64(most))
-	return nil
-}
-
-// chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
-func (p *Pool) chooseSegments() error {
-	kind := p.opt.Segments
-	paged, ok := p.driver.driver.(PageDriver)
-	switch {
-	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
-		return nil
-	case !ok:
-		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
-	case block.IsRigid(p.opt.Strategy):
-		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
-	}
-	page, err := paged.PageSize()
-	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("allocator: virtual segments: %w", err)
-	}
-	if page < Alignment || page&(page-1) != 0 {
-		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
-	}
-	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
-		if kind == "" {
-			p.limited = true
-			return nil
-		}
-		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
-	}
-	p.driver.paged = paged
-	p.space = &space{Space: pages.Space{Driver: &p.driver, Page: page}}
-	return nil
-}
-
-// Segments returns the kind of the pool's segments: SegmentsVirtual or SegmentsMalloc.
-func (p *Pool) Segments() string {
-	if p.space != nil {
-		return SegmentsVirtual
-	}
-	return SegmentsMalloc
-}
-
-// preallocate reserves bytes for the first stream that needs them. With virtual segments it reserves
-// whole pages, at most those that the limit allows.
-func (p *Pool) preallocate(bytes int64) error {
-	unit := int64(Alignment)
-	if p.space != nil {
-		unit = p.space.Page
-	}
-	size := block.RoundUp(bytes, unit)
-	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
-		p.limited = size > limit
-		size = min(size, limit&^(unit-1))
-	}
-	if p.space != nil {
-		return p.addChunks(&request{heap: p.unowned, size: size}, size)
-	}
-	g, err := p.newSegment(&request{heap: p.unowned, size: size}, size)
-	if err == nil {
-		p.unowned.Adopt(g)
-	}
-	return err
 }

@@ -6,70 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"mlpool/allocator/internal/pages"
-	"mlpool/allocator/internal/spin"
 	"mlpool/allocator/internal/steps"
 	"mlpool/allocator/internal/undo"
 )
-
-// A Plan is an Allocator for work that repeats itself. It records the requests of a step, packs their
-// blocks into one arena, and then serves each request of the step by its position, without a search.
-//
-// [Plan.Begin] and [Plan.End] mark a step. A step is recorded and planned if it is the first of its
-// name, or if its first request matches no plan, such as in a short last batch. Every request and free
-// is compared with the plan. From the first difference to the end of the step, the pool serves requests.
-// It also serves requests outside a step, on other streams, and for blocks that outlived the recorded
-// step. A step that followed no plan is planned when it is repeated. Of several plans that begin alike,
-// the Plan tries the one that usually follows the plan of the last step; while such predictions are
-// wrong, the pool serves the steps.
-//
-// All plans share one arena. With virtual segments it is memory of the pool. Before the pool reserves
-// new memory it takes back the parts of the arena that no step in progress needs, and the next planned
-// step makes an arena again, at the same addresses if they are free. So repeated steps keep the arena
-// in place, and little is reserved beyond the allocated bytes. A block that outlives its step becomes a
-// block of the pool.
-//
-// With malloc segments, memory cannot move. The arena is a segment. It goes back to the driver if the
-// pool serves a step from its beginning, which waits on the host for the work on it. A step that begins
-// like a planned one and then differs takes the rest from the pool, in addition to the arena: up to
-// twice the peak is reserved, if possible. When memory runs out, the pool gets the arena without its
-// live blocks; with strategy buddy, only an arena without live blocks. A block that outlives its step
-// blocks the arena: the pool serves the next step, and later steps use another arena. The pool reserves
-// a segment for each block, since few are left to it, and releases unused segments before it reserves
-// more. A Pool is better for work whose steps are not predictable.
-//
-// While a step is recorded, requests of other streams count too. If they need their memory at other
-// times than the step, so that an arena would cost at least a sixteenth more memory, the pool always
-// serves the step. It also serves steps of more than 2 Mi calls.
-//
-// PeakAllocated in the Stats of a Plan counts the blocks of a step that followed its plan as those of
-// the plan; it is an upper bound for other steps.
-type Plan struct {
-	pool *Pool
-	step atomic.Pointer[step] // in progress; nil: none. Changed under mu
-
-	yields atomic.Int64 // number of times that the pool got an arena, or the rest of one
-
-	mu     spin.Mutex // guards the fields below and all runs, plans and slots; taken before any lock of the pool
-	closed bool
-	names  map[string]*steps.Predictor
-	slots  map[*steps.Schedule][]slot // for the current arena
-	arena  *arena                     // nil: none
-	spare  *arena                     // the last arena, which slots of plans still use; nil: none
-	old    []*arena
-	stuck  bool // the last step found a live block in the arena
-	clock  int64
-	retry  int64 // clock from which on an arena that was refused is requested again
-	need   int64 // bytes of arena for the largest plan
-
-	allocs, frees   int64 // of planned blocks
-	allocated, high int64 // bytes of them; the peak in this step
-	peak            int64 // bytes of all blocks
-
-	beforePack func() // called by End before it packs; for tests
-}
 
 // NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes of o default to
 // Alignment, so that nothing is reserved early, and Slack to a sixty-fourth, since repeated steps need
@@ -195,13 +136,6 @@ func (p *Plan) conclude(r *step) (learn bool) {
 	return false
 }
 
-// notePeak updates the peak if some of the live blocks are planned.
-func (p *Plan) notePeak() {
-	if p.high > 0 {
-		p.peak = max(p.peak, p.pool.allocated()+p.high)
-	}
-}
-
 // ReleaseStream: see [Pool.ReleaseStream]. No step may be in progress on s.
 func (p *Plan) ReleaseStream(s Stream) error {
 	if err := p.releaseArenas(s); err != nil {
@@ -284,25 +218,6 @@ func (p *Plan) live() []LiveBlock {
 	return all
 }
 
-// liveSlots calls visit for each live planned block.
-func (p *Plan) liveSlots(visit func(*slot)) {
-	of := func(slots []slot) {
-		for i := range slots {
-			if slots[i].isLive() {
-				visit(&slots[i])
-			}
-		}
-	}
-	for _, slots := range p.slots {
-		of(slots)
-	}
-	for _, m := range p.old {
-		for _, slots := range m.slots {
-			of(slots)
-		}
-	}
-}
-
 // Close implements [Allocator].
 func (p *Plan) Close() error {
 	p.mu.Lock()
@@ -324,4 +239,50 @@ func (p *Plan) Close() error {
 	p.arena, p.spare, p.old, p.names, p.slots = nil, nil, nil, nil, nil
 	_, errs := p.pool.shut()
 	return undo.OneOrJoined(append(errs, leakError(leaked)))
+}
+
+// install adds a plan, and drops the least recently used ones if there are too many.
+func (p *Plan) install(name string, c *steps.Schedule) {
+	names := p.names[name]
+	if names == nil {
+		names = steps.NewPredictor()
+		p.names[name] = names
+	}
+	if names.WithHash(c.Hash) != nil {
+		return
+	}
+	c.Name, c.Used = name, p.clock
+	names.Add(c)
+	p.limitPlans(c)
+	p.need = Alignment
+	for c := range p.schedules {
+		p.need = max(p.need, c.Arena)
+	}
+}
+
+// maxPlans is the number of plans that are kept, of all names.
+const maxPlans = 256
+
+// limitPlans drops the least recently used plans, except the newest.
+func (p *Plan) limitPlans(newest *steps.Schedule) {
+	for {
+		plans, events := 0, 0
+		var oldest *steps.Schedule
+		for c := range p.schedules {
+			plans++
+			events += len(c.Events)
+			if c != newest && (oldest == nil || c.Used < oldest.Used) && !p.busy(c) && !p.inUse(c) {
+				oldest = c
+			}
+		}
+		if oldest == nil || plans <= maxPlans && events <= steps.MaxEvents {
+			return
+		}
+		delete(p.slots, oldest)
+		names := p.names[oldest.Name]
+		names.Drop(oldest)
+		if len(names.Schedules()) == 0 {
+			delete(p.names, oldest.Name)
+		}
+	}
 }

@@ -1,31 +1,13 @@
 package allocator
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/steps"
 )
-
-// arena is the memory of planned blocks. With malloc segments it is a segment of no heap, with virtual
-// ones a block of the pool, which takes back the parts that no step in progress needs before it reserves
-// new memory.
-type arena struct {
-	addr    uintptr
-	size    int64        // bytes
-	segment *block.Range // nil: with virtual segments
-	node    *block.Node  // in state planned; nil: with malloc segments
-
-	// If ordered, work queued on stream from now on runs after all earlier uses of the free parts; else
-	// those uses are done.
-	stream  Stream
-	ordered bool
-
-	live  int      // live blocks
-	slots [][]slot // of the plans, once they use another arena
-}
 
 // orderAfter orders the arena's stream after the work on s, on which sl is freed, and on the streams that
 // use sl.
@@ -47,18 +29,6 @@ func (m *arena) orderAfter(p *Pool, sl *slot, s Stream) error {
 
 // Segments returns the kind of segments of arenas and of other blocks: SegmentsVirtual or SegmentsMalloc.
 func (p *Plan) Segments() string { return p.pool.Segments() }
-
-// arenas calls yield for every arena.
-func (p *Plan) arenas(yield func(*arena) bool) {
-	if p.arena != nil && !yield(p.arena) {
-		return
-	}
-	for _, m := range p.old {
-		if !yield(m) {
-			return
-		}
-	}
-}
 
 // releaseArenas waits for s, so that no arena is ordered by it.
 func (p *Plan) releaseArenas(s Stream) error {
@@ -274,20 +244,6 @@ func (p *Plan) leaveOld() (first error) {
 	return first
 }
 
-// taken returns the live blocks of an arena that no plan uses any more, by address.
-func (m *arena) taken() []*slot {
-	var taken []*slot
-	for _, slots := range m.slots {
-		for i := range slots {
-			if sl := &slots[i]; sl.arena == m && sl.isLive() {
-				taken = append(taken, sl)
-			}
-		}
-	}
-	slices.SortFunc(taken, func(a, b *slot) int { return cmp.Compare(a.addr, b.addr) })
-	return taken
-}
-
 // makeWay releases unused memory, which with virtual segments is not necessary. It ignores errors of the
 // driver, since a step may fit nevertheless.
 func (p *Plan) makeWay() {
@@ -309,4 +265,32 @@ func (p *Plan) dropArena() {
 		p.leaveArena()
 	}
 	p.arena = nil
+}
+
+// describe adds the planned blocks to an error of the pool.
+func (p *Plan) describe(err error) {
+	var oom *OutOfMemoryError
+	if !errors.As(err, &oom) || p.arena == nil {
+		return
+	}
+	oom.Allocated += p.allocated
+	if idle := p.arena.size - p.allocated; idle >= oom.Bytes {
+		oom.Advice = fmt.Sprintf("%d bytes are kept for planned steps until the one in progress ends: asking between steps would have taken them", idle)
+	}
+}
+
+// place returns the slots of plan c in arena m.
+func (p *Plan) place(c *steps.Schedule, m *arena) []slot {
+	slots := p.slots[c]
+	if len(slots) > 0 && slots[0].arena == m {
+		return slots
+	}
+	slots = make([]slot, len(c.Layout))
+	for i := range slots {
+		sl := &slots[i]
+		sl.plan, sl.arena, sl.index = p, m, i
+		sl.owner, sl.addr = sl, m.addr+uintptr(c.Layout[i].Offset)
+	}
+	p.slots[c] = slots
+	return slots
 }

@@ -1,7 +1,5 @@
 package allocator
 
-import "mlpool/allocator/internal/steps"
-
 // How a plan serves a request: from its arena, if the step in progress expects it, or from the pool.
 
 // Alloc implements [Allocator].
@@ -191,29 +189,6 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 		}
 	}
 	return p.pool.users.Order(sl.users, s, &p.pool.events)
-}
-
-// A step is a step in progress. Plan.mu guards it, except name and stream, which do not change.
-type step struct {
-	name   string
-	stream Stream
-	names  *steps.Predictor // nil: the name is new
-
-	open      bool            // there was no request yet
-	predicted *steps.Schedule // the most likely plan
-	tried     *steps.Schedule // the plan that the step was started with
-	plan      *steps.Schedule // the plan that it has followed so far; nil: it is recorded
-	slots     []slot          // of the plan
-	next      int             // event of the plan
-
-	recording steps.Recording
-	numbers   map[owned]int // in it, of its live blocks
-}
-
-// owned identifies a block.
-type owned struct {
-	rec *handle
-	gen uint64
 }
 
 // expect returns the slot of a request for bytes, or nil if the pool must serve it; planned reports

@@ -1,61 +1,15 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"mlpool/allocator/internal/block"
-	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/pages"
 	"mlpool/allocator/internal/undo"
 )
-
-// A Pool is an Allocator that keeps the memory it reserves from a Driver in one heap for each stream. A
-// request that its stream's heap can serve takes only that heap's lock, and neither it nor a Free on the
-// same stream calls the driver. Memory moves between streams only when a heap has none left; the event
-// that orders the move is recorded then, not when the memory is freed. Free records an event only for a
-// block that several streams used, or that was cut from another stream's memory.
-//
-// PeakAllocated in its Stats is the sum of the streams' peaks, and at most PeakReserved. It is exact for
-// one stream and an upper bound for more, since an exact peak would need a counter that all streams
-// share.
-type Pool struct {
-	heaps   atomic.Pointer[heapTable]
-	unowned *heap // of no stream: memory that no work uses
-
-	users  order.Users
-	events order.Events
-
-	// reclaim, if not nil, takes back memory that a plan does not need. It is called when no free
-	// block of the stream's heap serves a request.
-	reclaim func()
-
-	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
-	// several heaps be held. The locks of users and events are taken last.
-	mu           sync.Mutex
-	driver       meter
-	space        *space // of virtual segments; nil: segments come from Malloc
-	opt          PoolOptions
-	closed       bool
-	full         bool      // the driver, or the limit, refused the last request
-	limited      bool      // the limit refused growth
-	releaseFirst bool      // release unused segments before reserving another one
-	list         []*heap   // all but unowned, in no order
-	lender       int       // in list: where the next search for memory begins
-	past         heapStats // of heaps that were closed
-
-	// Segments and events that Close could not free, for another Close to try.
-	keptSegments []uintptr
-	keptEvents   []uintptr
-
-	reserved, peakReserved int64 // bytes
-	threshold              int64 // bytes, of opt.GCThreshold
-	collected              collection
-	// pastPeak is an upper bound of the bytes allocated at any time before the last release of a
-	// stream.
-	pastPeak int64
-}
 
 // NewPool returns a pool over d. It calls the driver only to preallocate, and for the size of the
 // device if MaxFraction or, without a limit, GCThreshold needs it.
@@ -137,20 +91,6 @@ func (p *Pool) Free(b Block, s Stream) error {
 	return err
 }
 
-// lockBlock returns the record of b, with the lock of its heap held.
-func (p *Pool) lockBlock(b Block) (*record, *heap, error) {
-	r, _ := b.owner().(*record)
-	if r == nil || r.heap.pool != p {
-		return nil, nil, ErrUnknownBlock
-	}
-	h := r.lockHeap()
-	if err := r.check(b, r.node.Addr()); err != nil {
-		h.mu.Unlock()
-		return nil, nil, err
-	}
-	return r, h, nil
-}
-
 // freeSized implements sizedFreer.
 func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return p.sizeOf(b), p.Free(b, s)
@@ -172,12 +112,6 @@ func (p *Pool) whyUnknown(err error) error {
 		return ErrClosed
 	}
 	return err
-}
-
-func (p *Pool) isClosed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closed
 }
 
 // RecordStream says that work on s also uses b, so that the next use of the memory waits for the work
@@ -207,111 +141,195 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 	return p.users.Order(r.users, s, &p.events)
 }
 
-// all calls yield for the unowned heap and all others. Caller holds p.mu.
-func (p *Pool) all(yield func(h *heap) bool) {
-	if !yield(p.unowned) {
-		return
-	}
-	for _, h := range p.list {
-		if !yield(h) {
-			return
-		}
-	}
-}
-
-// everyHeap calls visit for each heap, under its lock. Caller holds p.mu.
-func (p *Pool) everyHeap(visit func(h *heap)) {
-	for h := range p.all {
-		h.mu.Lock()
-		visit(h)
-		h.mu.Unlock()
-	}
-}
-
 // DriverCalls returns Stats().DriverCalls, and is cheap.
 func (p *Pool) DriverCalls() int64 { return p.driver.calls.Load() }
 
 // driverMeter implements metered.
 func (p *Pool) driverMeter() *meter { return &p.driver }
 
-// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued on
-// s. The free memory of s then serves every other stream, under any policy. Blocks allocated on s may still
-// be freed on other streams. A later stream with the same handle is a new one.
-//
-// Without it, the free memory of a destroyed stream serves no other stream until Close, and the addresses
-// of its stitches stay mapped, since the driver cannot order other work after its work.
-func (p *Pool) ReleaseStream(s Stream) error {
-	if p.isClosed() {
-		return ErrClosed
-	}
-	if err := p.events.Sync(s); err != nil {
-		return err
-	}
+// Close implements [Allocator]. If the driver refuses a call, Close returns the error, and another
+// Close tries it again.
+func (p *Pool) Close() error {
+	leaked, errs := p.shut()
+	return undo.OneOrJoined(append(errs, leakError(leaked)))
+}
+
+// shut is Close with separate results.
+func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return ErrClosed
-	}
-	h := p.open(s)
-	if h != nil { // another thread may have made s wait for others meanwhile
-		if err := p.events.Sync(s); err != nil {
-			return err
+	if !p.closed {
+		p.closed = true
+		leaked = p.live()
+		p.boundPeak()
+		p.everyHeap(p.takeApart)
+		p.reserved, p.list = 0, nil
+		p.heaps.Store(newHeapTable(nil))
+		p.keptEvents = append(p.keptEvents, p.events.Take()...)
+		if p.space != nil {
+			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
+			p.space.lastUses = nil
 		}
+	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && (p.space == nil || p.space.IsEmpty()) {
+		return nil, []error{ErrClosed}
 	}
-	p.users.Release(s)
-	if h != nil {
-		p.merge(h)
+	if p.space != nil {
+		p.space.Close(&errs)
 	}
+	p.keptSegments = undo.GiveBack(p.keptSegments, p.driver.Free, &errs)
+	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
+	return leaked, errs
+}
+
+// limit converts options that are fractions to bytes.
+func (p *Pool) limit() error {
+	o := &p.opt
+	most := o.MaxBytes
+	if o.MaxFraction > 0 || o.GCThreshold > 0 && most == 0 {
+		_, total, err := p.driver.MemInfo()
+		if err != nil {
+			return fmt.Errorf("allocator: size of the device: %w", err)
+		}
+		if total == 0 {
+			return errors.New("allocator: size of the device: the driver does not know it")
+		}
+		if share := max(int64(o.MaxFraction*float64(total)), 1); o.MaxFraction > 0 && (most == 0 || share < most) {
+			o.MaxBytes = share
+		}
+		most = cmp.Or(o.MaxBytes, total)
+	}
+	p.threshold = int64(o.GCThreshold * float64(most))
 	return nil
 }
 
-// merge moves everything that h holds to the unowned heap and closes h. Caller
-// holds p.mu.
-func (p *Pool) merge(h *heap) {
-	p.boundPeak()
-	c := p.unowned
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.Flush()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	moved := func(n *block.Node) {
-		if n.State == live {
-			c.takeOverLive(h, n)
-		}
+// chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
+func (p *Pool) chooseSegments() error {
+	kind := p.opt.Segments
+	paged, ok := p.driver.driver.(PageDriver)
+	switch {
+	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
+		return nil
+	case !ok:
+		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
+	case block.IsRigid(p.opt.Strategy):
+		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
 	}
-	if p.space != nil {
-		p.space.Merge(&c.pages, &h.pages, moved)
-		c.takeOverStitched(h)
-		p.space.uncount(h)
-	} else {
-		for g := range h.Ranges {
-			c.TakeOver(&h.Heap, g, moved)
-		}
+	page, err := paged.PageSize()
+	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
+		return nil
 	}
-	c.waiting.TakeOver(&h.waiting)
-	p.past.add(&h.stats)
-	h.close()
-	h.into = c
-	last := len(p.list) - 1
-	p.list[h.index], p.list[last].index = p.list[last], h.index
-	p.list[last] = nil
-	p.list = p.list[:last]
+	if err != nil {
+		return fmt.Errorf("allocator: virtual segments: %w", err)
+	}
+	if page < Alignment || page&(page-1) != 0 {
+		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
+	}
+	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
+		if kind == "" {
+			p.limited = true
+			return nil
+		}
+		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
+	}
+	p.driver.paged = paged
+	p.space = &space{Space: pages.Space{Driver: &p.driver, Page: page}}
+	return nil
 }
 
-// claim makes stream s wait for the work that the given waiting blocks of h wait for, and removes them
-// from the waiting blocks. It returns events that mark the work of s after that, one for each leftover
-// piece that stays in h.
-func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
-	items := make([]*order.Item[*record], len(blocks))
-	for i, r := range blocks {
-		items[i] = r.waits
+// Segments returns the kind of the pool's segments: SegmentsVirtual or SegmentsMalloc.
+func (p *Pool) Segments() string {
+	if p.space != nil {
+		return SegmentsVirtual
 	}
-	marks, err = h.waiting.Claim(items, s, rests)
+	return SegmentsMalloc
+}
+
+// preallocate reserves bytes for the first stream that needs them. With virtual segments it reserves
+// whole pages, at most those that the limit allows.
+func (p *Pool) preallocate(bytes int64) error {
+	unit := int64(Alignment)
+	if p.space != nil {
+		unit = p.space.Page
+	}
+	size := block.RoundUp(bytes, unit)
+	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
+		p.limited = size > limit
+		size = min(size, limit&^(unit-1))
+	}
+	if p.space != nil {
+		return p.addChunks(&request{heap: p.unowned, size: size}, size)
+	}
+	g, err := p.newSegment(&request{heap: p.unowned, size: size}, size)
 	if err == nil {
-		for _, r := range blocks {
-			r.waits = nil
+		p.unowned.Adopt(g)
+	}
+	return err
+}
+
+// A DeferredFreePool is a [Pool] that returns no memory to the driver before Close.
+// Use it for work that is captured into CUDA graphs: a graph uses its addresses whenever
+// it is launched, so they must stay valid even where the pool trims itself to meet a
+// request. It has malloc segments, since virtual ones unmap addresses.
+//
+// Memory that the pool has released, but that this type still keeps, is not in Stats.Reserved.
+type DeferredFreePool struct {
+	*Pool
+	driver *deferredFree
+}
+
+// NewDeferredFreePool returns a pool on d that frees nothing before Close.
+func NewDeferredFreePool(d Driver, o PoolOptions) (*DeferredFreePool, error) {
+	o.Segments = SegmentsMalloc
+	if d == nil {
+		_, err := NewPool(nil, o)
+		return nil, err
+	}
+	driver := &deferredFree{Driver: d}
+	pool, err := NewPool(driver, o)
+	if err != nil {
+		return nil, errors.Join(err, driver.flush())
+	}
+	return &DeferredFreePool{pool, driver}, nil
+}
+
+// Close implements [Allocator]. Graphs that use the memory must no longer be launched. A second Close
+// retries what the driver refused to free.
+func (p *DeferredFreePool) Close() error {
+	err := p.Pool.Close()
+	return errors.Join(err, p.driver.flush())
+}
+
+// driverMeter implements metered. Timed times every call, since a capture makes too few to estimate from
+// a sample.
+func (p *DeferredFreePool) driverMeter() *meter { return nil }
+
+// A deferredFree is a Driver that frees nothing before flush. It hides the methods of a
+// PageDriver.
+type deferredFree struct {
+	Driver
+	mu    sync.Mutex
+	freed []uintptr
+}
+
+func (d *deferredFree) Free(addr uintptr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.freed = append(d.freed, addr)
+	return nil
+}
+
+// flush frees what Free was called with, and keeps the addresses that the driver refuses.
+func (d *deferredFree) flush() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	var refused []uintptr
+	for _, addr := range d.freed {
+		if err := d.Driver.Free(addr); err != nil {
+			errs = append(errs, err)
+			refused = append(refused, addr)
 		}
 	}
-	return marks, err
+	d.freed = refused
+	return errors.Join(errs...)
 }

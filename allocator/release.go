@@ -1,7 +1,7 @@
 package allocator
 
 import (
-	"cmp"
+	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
@@ -122,47 +122,6 @@ func (p *Pool) hasUnused(h *heap) bool {
 	return h.AnyUnused() != nil
 }
 
-// A pool releases memory by itself only if that can help a request.
-
-// deviceMemory is the result of Driver.MemInfo.
-type deviceMemory struct {
-	free, total int64 // bytes
-	err         error
-}
-
-// deviceMemory asks the driver for its free bytes, once for a request that releases no memory.
-func (p *Pool) deviceMemory(r *request) deviceMemory {
-	if r.device == nil {
-		var d deviceMemory
-		d.free, d.total, d.err = p.driver.MemInfo()
-		r.device = &d
-	}
-	return *r.device
-}
-
-// noMemory is the reason why the pool does not ask the driver for memory.
-type noMemory string
-
-func (e noMemory) Error() string   { return string(e) }
-func (noMemory) OutOfMemory() bool { return true }
-
-const (
-	// errLimit is the error of growth beyond PoolOptions.MaxBytes.
-	errLimit = noMemory("the limit is reached")
-	errFull  = noMemory("the device has too little memory free")
-)
-
-// noRoom returns the reason why the pool cannot grow by bytes after it released others; nil: it may.
-func (p *Pool) noRoom(r *request, bytes, back int64) error {
-	if p.beyondLimit(bytes - back) {
-		return errLimit
-	}
-	if d := p.deviceMemory(r); d.err == nil && d.total > 0 && bytes > d.free+back {
-		return errFull
-	}
-	return nil
-}
-
 // idle returns an upper bound of the bytes that the pool could release if all queued work were done.
 // Caller holds p.mu.
 func (p *Pool) idle() int64 {
@@ -172,146 +131,6 @@ func (p *Pool) idle() int64 {
 	}
 	p.everyHeap(func(h *heap) { bytes += h.Reserved() - h.stats.allocated })
 	return bytes
-}
-
-// giveUp ends a request for more than the device and the pool have together, without waiting or
-// releasing memory.
-func (p *Pool) giveUp(r *request) (*Block, error) {
-	if why := p.noRoom(r, r.size, p.idle()); why != nil {
-		return p.refuse(r, why)
-	}
-	return nil, nil
-}
-
-// refuseEarly is giveUp before the first attempt. It examines few heaps, and makes only driver calls
-// that precede growth anyway.
-func (p *Pool) refuseEarly(r *request) (*Block, error) {
-	back := p.reserved
-	if len(p.list) <= peakHeaps {
-		back = p.idle()
-	}
-	switch {
-	case r.size <= back:
-		return nil, nil
-	case p.beyondLimit(r.size - back):
-		return p.refuse(r, errLimit)
-	case p.full || p.space != nil && r.size > p.space.ChunkBytes(r.size, p.reserved):
-		if why := p.noRoom(r, r.size, back); why != nil {
-			return p.refuse(r, why)
-		}
-	}
-	return nil, nil
-}
-
-// refuse ends a request without asking the driver again.
-func (p *Pool) refuse(r *request, why error) (*Block, error) {
-	r.driverErr = cmp.Or(r.driverErr, why)
-	if why == errLimit {
-		p.atLimit(r)
-	}
-	return p.outOfMemory(r)
-}
-
-// beyondLimit reports whether growth by bytes would exceed the limit.
-func (p *Pool) beyondLimit(bytes int64) bool {
-	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
-}
-
-// makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the
-// request, which may fit nevertheless.
-func (p *Pool) makeRoom(r *request, keep int64) {
-	before := p.reserved
-	r.note(undo.First(p.release(max(keep, 0))))
-	if p.reserved < before {
-		r.device = nil
-	}
-}
-
-// A collection is the state of garbage collection beyond the threshold of the options. The memory of
-// a program that needs more than the threshold would be collected and reserved again all the time. So
-// while its peak stays the same, each collection is at an eighth more than the last one.
-type collection struct {
-	at   int64 // reserved bytes at which to collect, if more than the threshold
-	peak int64 // peak of bytes allocated when at was last 0
-}
-
-const collectShare = 8
-
-// collect releases unused memory before the pool grows by bytes: if that passes the threshold, or, with
-// releaseFirst, as many bytes.
-func (p *Pool) collect(r *request, bytes int64) {
-	keep := p.reserved
-	if p.releaseFirst && p.space == nil { // chunks move instead
-		keep -= bytes
-	}
-	grown := p.reserved + bytes
-	passed := p.opt.GCThreshold > 0 && grown > max(p.threshold, p.collected.at)
-	if passed {
-		keep = min(keep, p.threshold-bytes)
-	}
-	if keep >= p.reserved {
-		return
-	}
-	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
-		return
-	}
-	p.makeRoom(r, keep)
-	if !passed {
-		return
-	}
-	c := &p.collected
-	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
-		c.at, c.peak = 0, peak
-	} else {
-		c.at = grown + grown/collectShare
-	}
-}
-
-// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
-func (p *Pool) peakWith(r *request) int64 {
-	peak := p.pastPeak
-	p.everyHeap(func(h *heap) {
-		most := h.stats.peak
-		if h == r.heap {
-			most = max(most, h.stats.allocated+r.size)
-		}
-		peak += most
-	})
-	return peak
-}
-
-// Close implements [Allocator]. If the driver refuses a call, Close returns the error, and another
-// Close tries it again.
-func (p *Pool) Close() error {
-	leaked, errs := p.shut()
-	return undo.OneOrJoined(append(errs, leakError(leaked)))
-}
-
-// shut is Close with separate results.
-func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed {
-		p.closed = true
-		leaked = p.live()
-		p.boundPeak()
-		p.everyHeap(p.takeApart)
-		p.reserved, p.list = 0, nil
-		p.heaps.Store(newHeapTable(nil))
-		p.keptEvents = append(p.keptEvents, p.events.Take()...)
-		if p.space != nil {
-			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
-			p.space.lastUses = nil
-		}
-	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && (p.space == nil || p.space.IsEmpty()) {
-		return nil, []error{ErrClosed}
-	}
-	if p.space != nil {
-		p.space.Close(&errs)
-	}
-	p.keptSegments = undo.GiveBack(p.keptSegments, p.driver.Free, &errs)
-	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
-	return leaked, errs
 }
 
 // takeApart removes everything from h, for Close to release.
@@ -332,4 +151,101 @@ func (p *Pool) takeApart(h *heap) {
 	}
 	p.past.add(&h.stats)
 	h.close()
+}
+
+// releaseChunks releases unused chunks of h, which no work uses, until at most keep bytes are reserved.
+// Caller holds the lock of h.
+func (p *Pool) releaseChunks(h *heap, keep int64) error {
+	s := p.space
+	for _, c := range slices.Backward(s.unusedOf(h)) {
+		if p.reserved <= keep {
+			break
+		}
+		gone, err := s.Release(&h.pages, c)
+		p.reserved = s.Held
+		if err != nil {
+			return err
+		}
+		p.full = p.full && !gone
+	}
+	return nil
+}
+
+// With more than peakHeaps heaps, the peak is not summed exactly: the peak reserved is its bound.
+const peakHeaps = 64
+
+// boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.
+func (p *Pool) boundPeak() {
+	bound := p.peakReserved
+	if len(p.list) <= peakHeaps {
+		var sum int64
+		p.everyHeap(func(h *heap) { sum += h.stats.peak })
+		bound = min(bound, sum)
+	}
+	p.pastPeak = max(p.pastPeak, bound)
+}
+
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued on
+// s. The free memory of s then serves every other stream, under any policy. Blocks allocated on s may still
+// be freed on other streams. A later stream with the same handle is a new one.
+//
+// Without it, the free memory of a destroyed stream serves no other stream until Close, and the addresses
+// of its stitches stay mapped, since the driver cannot order other work after its work.
+func (p *Pool) ReleaseStream(s Stream) error {
+	if p.isClosed() {
+		return ErrClosed
+	}
+	if err := p.events.Sync(s); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	h := p.open(s)
+	if h != nil { // another thread may have made s wait for others meanwhile
+		if err := p.events.Sync(s); err != nil {
+			return err
+		}
+	}
+	p.users.Release(s)
+	if h != nil {
+		p.merge(h)
+	}
+	return nil
+}
+
+// merge moves everything that h holds to the unowned heap and closes h. Caller
+// holds p.mu.
+func (p *Pool) merge(h *heap) {
+	p.boundPeak()
+	c := p.unowned
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Flush()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	moved := func(n *block.Node) {
+		if n.State == live {
+			c.takeOverLive(h, n)
+		}
+	}
+	if p.space != nil {
+		p.space.Merge(&c.pages, &h.pages, moved)
+		c.takeOverStitched(h)
+		p.space.uncount(h)
+	} else {
+		for g := range h.Ranges {
+			c.TakeOver(&h.Heap, g, moved)
+		}
+	}
+	c.waiting.TakeOver(&h.waiting)
+	p.past.add(&h.stats)
+	h.close()
+	h.into = c
+	last := len(p.list) - 1
+	p.list[h.index], p.list[last].index = p.list[last], h.index
+	p.list[last] = nil
+	p.list = p.list[:last]
 }

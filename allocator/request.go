@@ -1,33 +1,10 @@
 package allocator
 
 import (
-	"slices"
+	"cmp"
 
-	"mlpool/allocator/internal/block"
-	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/undo"
 )
-
-// request is one call of Alloc in the slow path. Its methods, and functions that take one, are called
-// with Pool.mu held.
-type request struct {
-	heap      *heap
-	bytes     int64 // requested
-	size      int64 // of the block
-	tag       string
-	forArena  bool  // the block is a plan's arena: the pool counts it as lent, not as handed out
-	driverErr error // why the driver has no more memory
-
-	device *deviceMemory // nil: not asked yet
-	scope
-
-	// enough is a limit known to be enough for this request; 0: not known.
-	enough int64
-
-	// Of a pool with virtual segments:
-	missing int64 // bytes beyond those of unused chunks
-	// allocated is the bytes of all blocks, with the request's, if they were counted.
-	allocated int64
-}
 
 // An attempt is one way to serve a request. It has a function for each kind of segments; nil: the kind
 // skips it. The function returns a block, or an error that ends the request, or neither.
@@ -68,21 +45,6 @@ var way = [...]attempt{
 	{nil, (*Pool).fromLeastGrowth},
 	// Any block of any heap, even if the strategy would not choose it.
 	{(*Pool).fromAnywhere, nil},
-}
-
-// handOut hands n, of a heap whose lock is held, out to the request's stream. An arena is of the
-// request's own heap.
-func (r *request) handOut(owner *heap, n *block.Node) *Block {
-	if r.forArena {
-		n.State = planned
-		return &Block{rec: &recordOf(n).handle}
-	}
-	if owner != r.heap {
-		owner.alsoUsedOn(recordOf(n), r.heap.stream)
-		r.heap.borrowed++
-	}
-	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
-	return &b
 }
 
 // allocSlowly serves a request that no free block of its heap fits: see way.
@@ -156,16 +118,6 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
-// fromFree coalesces the free blocks of the request's heap, whose lock is held, and returns one that
-// fits, or nil.
-func (r *request) fromFree() *Block {
-	r.heap.Flush()
-	if n := r.heap.Take(r.size); n != nil {
-		return r.handOut(r.heap, n)
-	}
-	return nil
-}
-
 // fromOwnAtLast waits for every freed block of the heap.
 func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 	r.widen(p.opt.Reuse)
@@ -178,154 +130,80 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
-// upkeepCalls is the number of driver calls of a request that only query work or unmap stitches.
-// Calls for the memory that the request gets do not count.
-const upkeepCalls = 16
-
-const (
-	// mostLenders is the number of heaps that are searched for memory while the driver has more, so
-	// that thousands of streams do not make requests slower.
-	mostLenders = 32
-	// lenderLooks is the number of heaps that are examined to find lenders.
-	lenderLooks = 4 * mostLenders
-)
-
-// A scope is the state of a request's search in other heaps: where it searches, and how many calls it
-// may still make.
-type scope struct {
-	waitMode order.Mode // for the streams whose memory it takes
-	upkeep   int        // number of upkeepCalls that are left
-	last     bool       // the request fails otherwise
-
-	chosen  bool    // lenders were chosen
-	lenders []*heap // heaps that may have memory for it
-
-	refused []*heap // heaps whose streams the driver refused to order
-	busy    []*heap // heaps whose work is not done, if the policy does not wait for it
-	refusal error   // the driver's first error of these
-}
-
-func newScope(reuse Reuse) scope { return scope{waitMode: reuse.waitMode(), upkeep: upkeepCalls} }
-
-// widen restarts the search for a request that would fail otherwise: it includes every heap and,
-// unless the policy makes streams wait, waits on the host.
-func (r *request) widen(reuse Reuse) {
-	r.waitMode, r.last = reuse.lastWaitMode(), true
-	r.chosen, r.lenders, r.busy = false, nil, nil
-}
-
-// refuse records the error with which the driver refused to order the stream of h, another heap, which
-// may have been destroyed. The search continues without h.
-func (r *request) refuse(h *heap, why error) {
-	r.refused = append(r.refused, h)
-	r.note(why)
-}
-
-// note records an error, or nil, that does not end the request.
-func (r *request) note(err error) {
-	if r.refusal == nil {
-		r.refusal = err
+// refuseEarly is giveUp before the first attempt. It examines few heaps, and makes only driver calls
+// that precede growth anyway.
+func (p *Pool) refuseEarly(r *request) (*Block, error) {
+	back := p.reserved
+	if len(p.list) <= peakHeaps {
+		back = p.idle()
 	}
-}
-
-// probeCalls is the number of calls that find out whether the work of a stream is done.
-const probeCalls = 3
-
-// mayProbe reports whether the request may still query whether work is done.
-func (r *request) mayProbe() bool { return r.waitMode != order.DontWait || r.upkeep >= probeCalls }
-
-// asks reports whether to search h. A heap whose stream the driver refused is searched again only at
-// the end, since each refusal is a call.
-func (r *request) asks(h *heap) bool {
-	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
-		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
-}
-
-// excluded returns the number of heaps that the search leaves out.
-func (r *request) excluded() int { return len(r.refused) + len(r.busy) }
-
-// reap recycles blocks of h, whose lock is held, if their work is found done.
-func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
-
-// spend calls f, which may use half of the remaining calls, so that some are left for other heaps.
-func (r *request) spend(f func(calls *int) error) error {
-	calls := r.upkeep / 2
-	r.upkeep -= calls
-	err := f(&calls)
-	r.upkeep += max(calls, 0)
-	return err
-}
-
-// lendersOf returns the heaps from which the request may take memory: the unowned heap, and some of
-// the others, in turn, that have at least bytes of memory not handed out. All searches of the request
-// use the same lenders, so that they find the same memory. It recycles their finished blocks.
-func (p *Pool) lendersOf(r *request, bytes int64) []*heap {
-	if r.chosen {
-		return r.lenders
-	}
-	r.chosen = true
-	p.addLender(r, p.unowned, 1)
-	if p.opt.Reuse == ReuseSameStream {
-		return r.lenders
-	}
-	for looks := min(lenderLooks, len(p.list)); looks > 0 && len(r.lenders) < mostLenders; looks-- {
-		p.lender = (p.lender + 1) % len(p.list)
-		p.addLender(r, p.list[p.lender], bytes)
-	}
-	return r.lenders
-}
-
-// everyLender makes every heap a lender that has memory and that the policy allows, the unowned heap
-// first.
-func (p *Pool) everyLender(r *request) {
-	r.chosen, r.lenders = true, nil
-	for h := range p.all {
-		if h != r.heap && h.Reserved() > 0 && (p.opt.Reuse != ReuseSameStream || h == p.unowned) {
-			r.lenders = append(r.lenders, h)
+	switch {
+	case r.size <= back:
+		return nil, nil
+	case p.beyondLimit(r.size - back):
+		return p.refuse(r, errLimit)
+	case p.full || p.space != nil && r.size > p.space.ChunkBytes(r.size, p.reserved):
+		if why := p.noRoom(r, r.size, back); why != nil {
+			return p.refuse(r, why)
 		}
 	}
+	return nil, nil
 }
 
-// addLender makes h a lender if it has at least bytes of memory not handed out.
-func (p *Pool) addLender(r *request, h *heap, bytes int64) {
-	if !r.asks(h) {
-		return
+// giveUp ends a request for more than the device and the pool have together, without waiting or
+// releasing memory.
+func (p *Pool) giveUp(r *request) (*Block, error) {
+	if why := p.noRoom(r, r.size, p.idle()); why != nil {
+		return p.refuse(r, why)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.Reserved()-h.stats.allocated < bytes {
-		return
-	}
-	if err := r.reap(h); err != nil {
-		r.refuse(h, err)
-		return
-	}
-	r.lenders = append(r.lenders, h)
+	return nil, nil
 }
 
-// orderAfter orders the request's stream after the work queued on the lender's so far, and reports
-// whether it did. If not, it records the reason: the work is not done, or the driver refuses the lender.
-func (p *Pool) orderAfter(r *request, lender *heap) (bool, error) {
-	if lender == p.unowned {
-		return true, nil
+// refuse ends a request without asking the driver again.
+func (p *Pool) refuse(r *request, why error) (*Block, error) {
+	r.driverErr = cmp.Or(r.driverErr, why)
+	if why == errLimit {
+		p.atLimit(r)
 	}
-	if r.waitMode == order.DontWait {
-		if !r.mayProbe() {
-			r.busy = append(r.busy, lender)
-			return false, nil
-		}
-		r.upkeep -= probeCalls
+	return p.outOfMemory(r)
+}
+
+// outOfMemory returns the error of a request for which all attempts failed, in a time that does not depend
+// on the number of live blocks. For an arena it returns only the reason, since no caller requested it.
+func (p *Pool) outOfMemory(r *request) (*Block, error) {
+	if r.forArena {
+		return nil, cmp.Or(r.driverErr, error(errFull))
 	}
-	event, err := p.events.Record(lender.stream)
-	if lender.lost = err != nil; lender.lost {
-		r.upkeep--
-		r.refuse(lender, err)
-		return false, nil
+	p.driver.refused.Add(1)
+	e := &OutOfMemoryError{
+		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
+		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
 	}
-	defer p.events.Release(event)
-	past, err := p.events.Pass(event, r.heap.stream, r.waitMode)
-	if err == nil && !past {
-		r.busy = append(r.busy, lender)
+	var unused int64
+	p.everyHeap(func(h *heap) {
+		e.Allocated += h.stats.allocated
+		unused += h.Reserved() - h.stats.allocated
+		e.LargestFree = max(e.LargestFree, h.largestFree())
+	})
+	e.Fragmentation = fragmentation(e.LargestFree, unused)
+	d := p.deviceMemory(r)
+	e.fromDevice(d.free, d.total, d.err)
+	switch {
+	case r.refusal != nil:
+		e.Advice = "some free memory cannot be used: if its stream was destroyed, call ReleaseStream before destroying a stream"
+	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size:
+		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
+	default:
+		e.advise(p.limitFor(r, d), unused)
 	}
-	return past, err
+	return nil, e
+}
+
+// limitFor returns the limit with which the same calls would have succeeded, or 0 if it is not known: with
+// another limit, the threshold of collections and a limit that is a fraction would change too.
+func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
+	if r.enough == 0 || p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
+		return 0
+	}
+	return r.enough
 }

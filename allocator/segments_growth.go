@@ -1,13 +1,12 @@
 package allocator
 
 import (
-	"slices"
-
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
+	"mlpool/allocator/internal/undo"
 )
 
-// How a pool with virtual segments grows and releases memory.
+// How a pool grows by chunks or malloc segments, and what it releases before.
 
 // fromNewPeak grows the heap if the bytes allocated, with the request, are a new peak: the
 // bytes reserved then exceed the peak by little.
@@ -45,34 +44,6 @@ func (p *Pool) count(h *heap) {
 	}
 }
 
-// countHeap counts the bytes allocated of h.
-func (s *space) countHeap(h *heap) {
-	h.mu.Lock()
-	allocs, _ := h.stats.counts()
-	bytes := h.stats.allocated
-	h.mu.Unlock()
-	s.Looks++
-	s.requests += allocs - h.counted.requests
-	s.counted += bytes - h.counted.bytes
-	h.counted = counted{allocs, bytes}
-}
-
-// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
-func (s *space) uncount(h *heap) {
-	allocs, _ := h.stats.counts()
-	s.requests += allocs - h.counted.requests
-	s.counted -= h.counted.bytes
-}
-
-// handedOut returns the counted bytes, with a plan's arena.
-func (s *space) handedOut() int64 { return s.lent + s.counted }
-
-// counted has the counts of a heap.
-type counted struct {
-	requests int64 // up to then
-	bytes    int64
-}
-
 // tail returns the free bytes at the end of the heap's zone.
 func (p *Pool) tail(h *heap) int64 {
 	h.mu.Lock()
@@ -99,25 +70,6 @@ func (p *Pool) growTail(r *request) (*Block, error) {
 	// collect may have released the free memory at the end.
 	b, _, err := p.growBy(r, p.tailGrowth(r))
 	return b, err
-}
-
-// fromLeastGrowth grows the heap by the missing bytes.
-func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
-	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
-	before := p.reserved
-	p.collect(r, missing())
-	if p.reserved < before { // what collect released must be replaced, too
-		if b, err := p.fromStitch(r); b != nil || err != nil {
-			return b, err
-		}
-	}
-	if p.tailGrowth(r) <= missing() {
-		return p.growTail(r)
-	}
-	if b, grown, err := p.growBy(r, missing()); b != nil || err != nil || !grown {
-		return b, err
-	}
-	return p.fromStitch(r)
 }
 
 // fromNewChunks grows the heap by the whole request, if growth by the missing bytes was not enough, for
@@ -187,62 +139,12 @@ func (p *Pool) newChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	return made, err
 }
 
-// releaseChunks releases unused chunks of h, which no work uses, until at most keep bytes are reserved.
-// Caller holds the lock of h.
-func (p *Pool) releaseChunks(h *heap, keep int64) error {
-	s := p.space
-	for _, c := range slices.Backward(s.unusedOf(h)) {
-		if p.reserved <= keep {
-			break
-		}
-		gone, err := s.Release(&h.pages, c)
-		p.reserved = s.Held
-		if err != nil {
-			return err
-		}
-		p.full = p.full && !gone
-	}
-	return nil
-}
-
-// space has the chunks and addresses of a pool with virtual segments, and counts of allocated bytes.
-// Pool.mu guards it.
-type space struct {
-	pages.Space
-
-	lent     int64 // bytes of a plan's arena
-	peak     int64 // peak of bytes allocated, as far as counted, with the arena
-	counted  int64 // bytes allocated, of each heap when it was last counted
-	requests int64 // up to then
-	turn     int   // in Pool.list: the next heap to be counted
-
-	moves int64 // requests that took memory of other streams
-	slack pages.Slack
-
-	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
-	lastUses []uintptr
-}
-
 // search is Search for heaps.
 func (s *space) search(heaps []*heap) {
 	s.Search()
 	for _, h := range heaps {
 		s.Include(&h.pages)
 	}
-}
-
-// unusedOf returns the unused chunks of h, whose lock is held, by address.
-func (s *space) unusedOf(h *heap) []*pages.Chunk {
-	s.Search(&h.pages)
-	return s.Unused()
-}
-
-// kept returns the bytes of pages that the driver did not take back.
-func (s *space) kept() int64 {
-	if s == nil {
-		return 0
-	}
-	return s.Kept()
 }
 
 // slackFor returns the bytes that may be reserved beyond the peak before chunks are stitched or taken
@@ -254,4 +156,111 @@ func (p *Pool) slackFor(peak int64) int64 {
 	s := p.space
 	s.slack.Observe(s.Mappings, s.moves, s.requests)
 	return peak / s.slack.Share()
+}
+
+// makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the
+// request, which may fit nevertheless.
+func (p *Pool) makeRoom(r *request, keep int64) {
+	before := p.reserved
+	r.note(undo.First(p.release(max(keep, 0))))
+	if p.reserved < before {
+		r.device = nil
+	}
+}
+
+const collectShare = 8
+
+// collect releases unused memory before the pool grows by bytes: if that passes the threshold, or, with
+// releaseFirst, as many bytes.
+func (p *Pool) collect(r *request, bytes int64) {
+	keep := p.reserved
+	if p.releaseFirst && p.space == nil { // chunks move instead
+		keep -= bytes
+	}
+	grown := p.reserved + bytes
+	passed := p.opt.GCThreshold > 0 && grown > max(p.threshold, p.collected.at)
+	if passed {
+		keep = min(keep, p.threshold-bytes)
+	}
+	if keep >= p.reserved {
+		return
+	}
+	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
+		return
+	}
+	p.makeRoom(r, keep)
+	if !passed {
+		return
+	}
+	c := &p.collected
+	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
+		c.at, c.peak = 0, peak
+	} else {
+		c.at = grown + grown/collectShare
+	}
+}
+
+// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
+func (p *Pool) peakWith(r *request) int64 {
+	peak := p.pastPeak
+	p.everyHeap(func(h *heap) {
+		most := h.stats.peak
+		if h == r.heap {
+			most = max(most, h.stats.allocated+r.size)
+		}
+		peak += most
+	})
+	return peak
+}
+
+// The size of the next malloc segment of a heap. A large heap grows geometrically, so that few segments
+// fragment it. In a small heap, segments fit the requests: a block of 2.3 MiB wastes two fifths of a
+// segment of 4 MiB, but five blocks waste little of 12 MiB. So the segment has the smallest number of
+// blocks of the requested size that leave at most a sixteenth of it, or else the number that leaves least.
+//
+// These constants were the best of a grid, for requests of trainings and random ones up to 64 MiB.
+const (
+	largeHeap   = 192 << 20 // bytes from which on a heap is large
+	growthShare = 8         // of a large heap: a segment adds one part in growthShare
+
+	fitShare = 16       // of a small heap: a segment adds at least one part in fitShare
+	fitTries = 8        // numbers of blocks to try
+	fitBytes = 16 << 20 // largest segment that is enlarged to fit
+	fitWaste = 16       // one part in fitWaste may be left over
+)
+
+// growth returns the bytes of the next segment of a heap with reserved bytes, for a block of size bytes:
+// a multiple of SegmentBytes.
+func (o *PoolOptions) growth(size, reserved int64) int64 {
+	if reserved >= largeHeap {
+		return max(block.RoundUp(size, o.SegmentBytes), min(o.MaxSegmentBytes, reserved/growthShare&^(o.SegmentBytes-1)))
+	}
+	least := max(min(reserved/fitShare, o.MaxSegmentBytes)/size, 1)
+	best := block.RoundUp(least*size, o.SegmentBytes)
+	over := best - least*size
+	for blocks := least + 1; blocks < least+fitTries && over > best/fitWaste; blocks++ {
+		bytes := block.RoundUp(blocks*size, o.SegmentBytes)
+		if bytes > min(fitBytes, o.MaxSegmentBytes) {
+			break
+		}
+		if rest := bytes - blocks*size; rest*best < over*bytes {
+			best, over = bytes, rest
+		}
+	}
+	return best
+}
+
+// newSegment allocates a segment of bytes, of which the request needs its size. Caller holds p.mu, or is
+// the only user of p.
+func (p *Pool) newSegment(r *request, bytes int64) (*block.Range, error) {
+	if p.beyondLimit(bytes) {
+		return nil, p.atLimit(r)
+	}
+	addr, err := p.driver.Malloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	p.reserved += bytes
+	p.peakReserved = max(p.peakReserved, p.reserved)
+	return &block.Range{Addr: addr, Size: bytes}, nil
 }

@@ -2,59 +2,7 @@ package allocator
 
 import "mlpool/allocator/internal/block"
 
-// What malloc segments alone need is in this file, which is why it is long.
-
-// The size of the next malloc segment of a heap. A large heap grows geometrically, so that few segments
-// fragment it. In a small heap, segments fit the requests: a block of 2.3 MiB wastes two fifths of a
-// segment of 4 MiB, but five blocks waste little of 12 MiB. So the segment has the smallest number of
-// blocks of the requested size that leave at most a sixteenth of it, or else the number that leaves least.
-//
-// These constants were the best of a grid, for requests of trainings and random ones up to 64 MiB.
-const (
-	largeHeap   = 192 << 20 // bytes from which on a heap is large
-	growthShare = 8         // of a large heap: a segment adds one part in growthShare
-
-	fitShare = 16       // of a small heap: a segment adds at least one part in fitShare
-	fitTries = 8        // numbers of blocks to try
-	fitBytes = 16 << 20 // largest segment that is enlarged to fit
-	fitWaste = 16       // one part in fitWaste may be left over
-)
-
-// growth returns the bytes of the next segment of a heap with reserved bytes, for a block of size bytes:
-// a multiple of SegmentBytes.
-func (o *PoolOptions) growth(size, reserved int64) int64 {
-	if reserved >= largeHeap {
-		return max(block.RoundUp(size, o.SegmentBytes), min(o.MaxSegmentBytes, reserved/growthShare&^(o.SegmentBytes-1)))
-	}
-	least := max(min(reserved/fitShare, o.MaxSegmentBytes)/size, 1)
-	best := block.RoundUp(least*size, o.SegmentBytes)
-	over := best - least*size
-	for blocks := least + 1; blocks < least+fitTries && over > best/fitWaste; blocks++ {
-		bytes := block.RoundUp(blocks*size, o.SegmentBytes)
-		if bytes > min(fitBytes, o.MaxSegmentBytes) {
-			break
-		}
-		if rest := bytes - blocks*size; rest*best < over*bytes {
-			best, over = bytes, rest
-		}
-	}
-	return best
-}
-
-// newSegment allocates a segment of bytes, of which the request needs its size. Caller holds p.mu, or is
-// the only user of p.
-func (p *Pool) newSegment(r *request, bytes int64) (*block.Range, error) {
-	if p.beyondLimit(bytes) {
-		return nil, p.atLimit(r)
-	}
-	addr, err := p.driver.Malloc(bytes)
-	if err != nil {
-		return nil, err
-	}
-	p.reserved += bytes
-	p.peakReserved = max(p.peakReserved, p.reserved)
-	return &block.Range{Addr: addr, Size: bytes}, nil
-}
+// How a pool with malloc segments serves a request that no free block of its heap fits.
 
 // fromDriver grows the heap by a segment, of the size that growth returns or, if the device has less, of
 // the size that the request needs.
@@ -155,11 +103,6 @@ func (p *Pool) unusedSegments() (bytes int64) {
 }
 
 // How a pool with malloc segments borrows memory of other streams.
-
-// borrowEvery is the number of requests that a heap serves itself between two that borrow memory from
-// another heap while the driver has more. Each move of memory costs an event, so streams that need memory
-// all the time get their own: churn over many streams then settles without events.
-const borrowEvery = 128
 
 // fromOthers takes memory of no stream, or of another heap if the last time is borrowEvery requests ago.
 func (p *Pool) fromOthers(r *request) (*Block, error) {

@@ -299,3 +299,22 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 	s.Move(&h.pages, []*pages.Chunk{best}, true)
 	return r.fromFree(), nil
 }
+
+// fromLeastGrowth grows the heap by the missing bytes.
+func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
+	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
+	before := p.reserved
+	p.collect(r, missing())
+	if p.reserved < before { // what collect released must be replaced, too
+		if b, err := p.fromStitch(r); b != nil || err != nil {
+			return b, err
+		}
+	}
+	if p.tailGrowth(r) <= missing() {
+		return p.growTail(r)
+	}
+	if b, grown, err := p.growBy(r, missing()); b != nil || err != nil || !grown {
+		return b, err
+	}
+	return p.fromStitch(r)
+}

@@ -1,0 +1,301 @@
+package allocator
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/pages"
+	"mlpool/allocator/internal/spin"
+)
+
+// What a pool consists of: its heaps and their records, the table that finds them, and the counts. No code
+// here serves a request or calls the driver.
+
+// A Pool is an Allocator that keeps the memory it reserves from a Driver in one heap for each stream. A
+// request that its stream's heap can serve takes only that heap's lock, and neither it nor a Free on the
+// same stream calls the driver. Memory moves between streams only when a heap has none left; the event
+// that orders the move is recorded then, not when the memory is freed. Free records an event only for a
+// block that several streams used, or that was cut from another stream's memory.
+//
+// PeakAllocated in its Stats is the sum of the streams' peaks, and at most PeakReserved. It is exact for
+// one stream and an upper bound for more, since an exact peak would need a counter that all streams
+// share.
+type Pool struct {
+	heaps   atomic.Pointer[heapTable]
+	unowned *heap // of no stream: memory that no work uses
+
+	users  order.Users
+	events order.Events
+
+	// reclaim, if not nil, takes back memory that a plan does not need. It is called when no free
+	// block of the stream's heap serves a request.
+	reclaim func()
+
+	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
+	// several heaps be held. The locks of users and events are taken last.
+	mu           sync.Mutex
+	driver       meter
+	space        *space // of virtual segments; nil: segments come from Malloc
+	opt          PoolOptions
+	closed       bool
+	full         bool      // the driver, or the limit, refused the last request
+	limited      bool      // the limit refused growth
+	releaseFirst bool      // release unused segments before reserving another one
+	list         []*heap   // all but unowned, in no order
+	lender       int       // in list: where the next search for memory begins
+	past         heapStats // of heaps that were closed
+
+	// Segments and events that Close could not free, for another Close to try.
+	keptSegments []uintptr
+	keptEvents   []uintptr
+
+	reserved, peakReserved int64 // bytes
+	threshold              int64 // bytes, of opt.GCThreshold
+	collected              collection
+	// pastPeak is an upper bound of the bytes allocated at any time before the last release of a
+	// stream.
+	pastPeak int64
+}
+
+// all calls yield for the unowned heap and all others. Caller holds p.mu.
+func (p *Pool) all(yield func(h *heap) bool) {
+	if !yield(p.unowned) {
+		return
+	}
+	for _, h := range p.list {
+		if !yield(h) {
+			return
+		}
+	}
+}
+
+// everyHeap calls visit for each heap, under its lock. Caller holds p.mu.
+func (p *Pool) everyHeap(visit func(h *heap)) {
+	for h := range p.all {
+		h.mu.Lock()
+		visit(h)
+		h.mu.Unlock()
+	}
+}
+
+// A heap has the blocks of one stream, which can reuse the free ones without waiting. The heap
+// Pool.unowned is of no stream: no work is pending on its free blocks. mu guards everything in a heap,
+// with the records of its blocks, unless a comment says otherwise. Methods are called with mu held.
+type heap struct {
+	mu spin.Mutex
+	block.Heap
+	pool   *Pool
+	stream Stream
+
+	// into is the heap that took over everything when the stream was released, and that guards the
+	// records since then; nil: none.
+	into *heap
+
+	stats    heapStats
+	stitched *record  // blocks in stitches, by next
+	records  []record // not in use yet
+	waiting  order.Queue[*record]
+	pages    pages.Holder // its chunks, if segments are virtual; Pool.mu guards it too
+
+	// Guarded by Pool.mu.
+
+	index int  // in Pool.list
+	lost  bool // the last attempt to order another stream after this one failed
+	// borrowed counts the requests that other heaps served; borrowedAt was the count of all requests at
+	// the last search there that found memory.
+	borrowed, borrowedAt int64
+	counted              counted // of virtual segments
+}
+
+// A record is a block of a Pool, free or handed out.
+type record struct {
+	handle
+	heap     *heap // that made the record; see record.lockHeap
+	node     block.Node
+	users    order.Uses           // other streams that use the block
+	waits    *order.Item[*record] // while it waits for other streams
+	stitched *stitched            // a block in a stitch; such a block is in no segment
+}
+
+// States of blocks that a pool took from a heap.
+const (
+	live    = block.Owned + iota
+	waiting // freed, until other streams are done with it
+	planned // the arena of a Plan
+	part    // of a block in a stitch
+	states
+)
+
+// recordOf returns the record of n.
+func recordOf(n *block.Node) *record { return n.Owner.(*record) }
+
+// stitched describes a block in a stitch.
+type stitched struct {
+	stitch *pages.Stitch
+	parts  []*block.Node // of the heap's segments, in the order of the stitch
+
+	prev, next *record // in heap.stitched
+}
+
+// heapStats are the counters of one heap.
+type heapStats struct {
+	allocated, peak int64 // bytes
+	classes         [sizeClasses]classCount
+}
+
+// classCount counts the blocks of one size class.
+type classCount struct{ allocs, frees int64 }
+
+// sizeClasses is the number of classes of the statistics: class k has the blocks of
+// Alignment<<(k-1) < size <= Alignment<<k bytes.
+const sizeClasses = order.Classes
+
+func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
+
+// counts returns the numbers of blocks handed out and freed.
+func (st *heapStats) counts() (allocs, frees int64) {
+	for i := range st.classes {
+		allocs += st.classes[i].allocs
+		frees += st.classes[i].frees
+	}
+	return allocs, frees
+}
+
+// add adds the counts of o, all of whose blocks were freed or moved.
+func (st *heapStats) add(o *heapStats) {
+	for i, c := range o.classes {
+		st.classes[i].allocs += c.allocs
+		st.classes[i].frees += c.frees
+	}
+}
+
+// heapTable finds heaps by stream. Readers take no lock; Pool.mu guards changes.
+// A closed heap stays in its slot, which a later heap of the same stream takes over, until the
+// table is replaced.
+type heapTable struct {
+	shift uint
+	taken int // slots that are not empty
+	slots []heapSlot
+}
+
+// heapSlot has the stream next to the heap, so that reading a slot touches no memory that another
+// stream writes. The stream is set before the heap and never changes.
+type heapSlot struct {
+	stream Stream
+	heap   atomic.Pointer[heap] // nil: the slot is empty
+}
+
+// newHeapTable returns a table of the heaps with space for the same number of others.
+func newHeapTable(heaps []*heap) *heapTable {
+	t := &heapTable{shift: 62}
+	size := 4
+	for size < 4*len(heaps) {
+		t.shift--
+		size *= 2
+	}
+	t.slots = make([]heapSlot, size)
+	for _, h := range heaps {
+		t.insert(h)
+	}
+	return t
+}
+
+// slot returns the slot of s, or the empty one where it would be, and its heap.
+func (t *heapTable) slot(s Stream) (*heapSlot, *heap) {
+	const golden = 0x9E3779B97F4A7C15
+	for i := int(uint64(s) * golden >> (t.shift & 63)); ; i++ {
+		e := &t.slots[i&(len(t.slots)-1)]
+		if h := e.heap.Load(); h == nil || e.stream == s {
+			return e, h
+		}
+	}
+}
+
+// of returns the heap of s, or nil. It may be closed.
+func (t *heapTable) of(s Stream) *heap {
+	_, h := t.slot(s)
+	return h
+}
+
+func (t *heapTable) insert(h *heap) {
+	e, old := t.slot(h.stream)
+	if old == nil {
+		e.stream = h.stream
+		t.taken++
+	}
+	e.heap.Store(h)
+}
+
+// full reports whether another heap would leave too few empty slots.
+func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
+
+// space has the chunks and addresses of a pool with virtual segments, and counts of allocated bytes.
+// Pool.mu guards it.
+type space struct {
+	pages.Space
+
+	lent     int64 // bytes of a plan's arena
+	peak     int64 // peak of bytes allocated, as far as counted, with the arena
+	counted  int64 // bytes allocated, of each heap when it was last counted
+	requests int64 // up to then
+	turn     int   // in Pool.list: the next heap to be counted
+
+	moves int64 // requests that took memory of other streams
+	slack pages.Slack
+
+	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
+	lastUses []uintptr
+}
+
+// counted has the counts of a heap.
+type counted struct {
+	requests int64 // up to then
+	bytes    int64
+}
+
+// countHeap counts the bytes allocated of h.
+func (s *space) countHeap(h *heap) {
+	h.mu.Lock()
+	allocs, _ := h.stats.counts()
+	bytes := h.stats.allocated
+	h.mu.Unlock()
+	s.Looks++
+	s.requests += allocs - h.counted.requests
+	s.counted += bytes - h.counted.bytes
+	h.counted = counted{allocs, bytes}
+}
+
+// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
+func (s *space) uncount(h *heap) {
+	allocs, _ := h.stats.counts()
+	s.requests += allocs - h.counted.requests
+	s.counted -= h.counted.bytes
+}
+
+// handedOut returns the counted bytes, with a plan's arena.
+func (s *space) handedOut() int64 { return s.lent + s.counted }
+
+// unusedOf returns the unused chunks of h, whose lock is held, by address.
+func (s *space) unusedOf(h *heap) []*pages.Chunk {
+	s.Search(&h.pages)
+	return s.Unused()
+}
+
+// kept returns the bytes of pages that the driver did not take back.
+func (s *space) kept() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Kept()
+}
+
+// A collection is the state of garbage collection beyond the threshold of the options. The memory of
+// a program that needs more than the threshold would be collected and reserved again all the time. So
+// while its peak stays the same, each collection is at an eighth more than the last one.
+type collection struct {
+	at   int64 // reserved bytes at which to collect, if more than the threshold
+	peak int64 // peak of bytes allocated when at was last 0
+}
