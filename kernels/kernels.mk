@@ -46,8 +46,8 @@ kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernel
 # Delete a target if its command fails, since the file may be incomplete.
 .DELETE_ON_ERROR:
 
-# On all cores, unless make was told on how many. Of two at once, as of `make -j train test`,
-# the second waits, where there are locks.
+# Uses all cores, unless make has a number of jobs. If two run at once, as in `make -j train test`,
+# the second waits for the first, where flock exists.
 .PHONY: kernels
 kernels: ## compile the kernels alone, for go build, run and test -tags cuda
 	@mkdir -p build && { flock 9 2>/dev/null; $(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1)) \

@@ -217,7 +217,7 @@ func TestWantsTransposed(t *testing.T) {
 	})
 }
 
-// An answer is what is expected of a GEMM that is changed.
+// An answer is the expected answer for a GEMM after a change.
 type answer struct {
 	name      string
 	precision kernels.Precision

@@ -78,13 +78,13 @@ type Event uintptr
 // NewEvent returns an event that has not been recorded.
 func NewEvent() (Event, error) { return newEvent(true) }
 
-// NewUntimedEvent is NewEvent for [Stream.WaitEvent] alone, which takes less then.
+// NewUntimedEvent is NewEvent without a time, only for [Stream.WaitEvent], which is then cheaper.
 func NewUntimedEvent() (Event, error) { return newEvent(false) }
 
 // Record marks the work queued on s so far.
 func (e Event) Record(s Stream) error { return e.record(s) }
 
-// RecordExternal is Record for times alone: in a capture (cudaEventRecordExternal) it marks
+// RecordExternal is Record, only for times: in a capture (cudaEventRecordExternal) it marks
 // the work of each launch of the graph, and no stream can wait for it.
 func (e Event) RecordExternal(s Stream) error { return e.recordExternal(s) }
 

@@ -8,9 +8,9 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// TestTensorMaps does GEMMs of other shapes at the same addresses, and of the same
-// shapes at others, over and over, on several threads: what is kept of where a matrix is
-// and what it is like must never be used for another.
+// TestTensorMaps does GEMMs of other shapes at the same addresses, and of the same shapes at other
+// addresses, many times on several threads. A tensor map that is kept for one matrix must never be
+// used for another.
 func TestTensorMaps(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	if kernels.TF32.Usable() != nil {

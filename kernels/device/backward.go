@@ -61,7 +61,7 @@ func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule
 		return
 	}
 	if len(w) == 0 || len(x) != len(w) {
-		d.keepErr(opBackward, errors.New("as many inputs as layers are needed, and one at least"))
+		d.keepErr(opBackward, errors.New("the numbers of inputs and of layers must be equal, and not 0"))
 		return
 	}
 	last := len(w) - 1

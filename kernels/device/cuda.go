@@ -14,12 +14,12 @@ type CUDAQueue struct {
 	precision kernels.Precision
 	marks     []kernels.Event
 	downloads kernels.Stream // of DownloadAfter; 0 until there is one
-	// What FusesWgrad and WantsTransposed have answered: a call of C for each shape is enough.
+	// The answers of FusesWgrad and WantsTransposed, so that each shape needs one call of C.
 	fuses, wants map[shape]bool
 }
 
-// shape is what of a GEMM decides on its kernel: what it is, its sizes, and how its
-// operands are aligned.
+// shape has the properties of a GEMM that decide its kernel: its kind, its sizes, and the alignment
+// of its operands.
 type shape struct {
 	layout   kernels.Layout
 	epilogue kernels.Epilogue
@@ -30,8 +30,8 @@ type shape struct {
 
 var _ Queue = (*CUDAQueue)(nil)
 
-// NewCUDAQueue makes a stream on the GPU, whose GEMMs have the given
-// precision: an error where the GPU has not.
+// NewCUDAQueue makes a stream on the GPU, whose GEMMs have the given precision. It returns an error if
+// the GPU does not support that.
 func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	if err := precision.Usable(); err != nil {
 		return nil, err

@@ -9,9 +9,8 @@ import (
 	"mlpool/allocator"
 )
 
-// HostMemory is what a HostDriver hands out at most, in bytes: the memory of the host, or
-// 64 GiB if that is less. A request that cannot be met is then an error rather than the
-// end of the process.
+// HostMemory returns the most bytes that a HostDriver hands out: the memory of the host, or 64 GiB if
+// that is less. So a request for more is an error, and does not end the process.
 var HostMemory = sync.OnceValue(func() int64 {
 	const most = 64 << 30
 	memory, err := mem.VirtualMemory()
@@ -21,8 +20,8 @@ var HostMemory = sync.OnceValue(func() int64 {
 	return min(int64(memory.Total), most)
 })
 
-// HostDriver hands out host memory. Work on it is done as soon as it is
-// queued, so its events always are.
+// HostDriver hands out host memory. Work on it is done when the call that queues it returns, so its
+// events are always done.
 type HostDriver struct {
 	mu   sync.Mutex
 	live map[uintptr][]byte // the allocation that each address lies in
@@ -32,7 +31,7 @@ type HostDriver struct {
 
 var _ allocator.PageDriver = (*HostDriver)(nil)
 
-// NewHostDriver returns a driver that holds nothing yet.
+// NewHostDriver returns a driver that has no allocations.
 func NewHostDriver() *HostDriver { return &HostDriver{live: make(map[uintptr][]byte)} }
 
 type hostMemoryError int64

@@ -10,7 +10,7 @@ import (
 // hostPages is nothing where host memory cannot be mapped twice.
 type hostPages struct{}
 
-var errNoPages = fmt.Errorf("device: host memory is mapped on Linux alone: %w", errors.ErrUnsupported)
+var errNoPages = fmt.Errorf("device: host memory can be mapped only on Linux: %w", errors.ErrUnsupported)
 
 // PageSize and the other methods: see [allocator.PageDriver].
 func (d *HostDriver) PageSize() (int64, error)                    { return 0, errNoPages }

@@ -90,11 +90,10 @@ func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor) Tensor {
 	return y
 }
 
-// Classifier is the last layer with its loss. Of softmax(x·w) it writes the
-// cross-entropy of row i to results[0,start+i], and to results[1,start+i] whether
-// the largest is the label's, 1 or 0. It returns the gradients of the mean of
-// these losses: dlogits of x·w, and dx of what x was before its activation. labels are
-// those that Gather makes; a GPU takes at most 16 classes with fuse.
+// Classifier is the last layer with its loss. It writes the cross-entropy of row i of softmax(x·w) to
+// results[0,start+i], and to results[1,start+i] 1 if the row's prediction is the label, else 0. It
+// returns the gradients of the mean of these losses: dlogits of x·w, and dx of the input of x's
+// activation. labels come from Gather. With fuse a GPU takes at most 16 classes.
 func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, dx Tensor) {
 	d.checkClassifier(x, w, labels, results, start)
 	if d.fuse {

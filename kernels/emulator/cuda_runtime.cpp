@@ -283,7 +283,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) { return cudaEventRecord(e, s); }
 
-// Work is done in the order of the calls, on whatever stream.
+// Nothing to wait for: work is done in the order of the calls, whatever their streams.
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   Lock lock(one_at_a_time);
   if (!s->captured) s->joined = e->captured;

@@ -111,7 +111,7 @@ const Row rows[] = {
     {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256; }, tensorop_wgrad_short},
     // Other wgrads of a large batch.
     {ON_TN, TENSOR, CP_ASYNC, aligned_operands, tensorop_wgrad_long},
-    // Rows that are not whole float4. Training has them in its classifier alone.
+    // Rows that are not whole float4. In training only the classifier has them.
     {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
 
     // --- everything else ---

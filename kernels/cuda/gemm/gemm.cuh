@@ -9,8 +9,8 @@
 // view table[indices[i]] of a table of bytes. Kernels multiply pixels, which are exact in every precision; 1/255 is
 // a factor of alpha, by which NN multiplies its sums as well.
 //
-// All matrices are row-major float32. The order of additions depends on the call (the shapes and alignments of its
-// GEMMs, the precision), the GPU and the compiler alone: equal calls give equal bits.
+// All matrices are row-major float32. The order of additions depends only on the call (the shapes and alignments of
+// its GEMMs, the precision), the GPU and the compiler. So equal calls give equal bits.
 #ifndef GEMM_CUH
 #define GEMM_CUH
 
@@ -67,7 +67,7 @@ __host__ __device__ constexpr auto ceil_div(N n, D d) {
 inline int64_t tiles(const Gemm &g, int bm, int bn) { return ceil_div<int64_t>(g.m, bm) * ceil_div(g.n, bn); }
 
 // compiled says whether this pass of nvcc compiles a kernel: of arch 80 for compute capability 8 and later, of 90
-// for 9.x alone.
+// only for 9.x.
 __host__ __device__ constexpr bool compiled(int arch) {
 #ifdef __CUDA_ARCH__
   return __CUDA_ARCH__ >= 10 * arch && (arch != 90 || __CUDA_ARCH__ < 1000);

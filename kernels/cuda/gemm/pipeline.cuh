@@ -17,10 +17,10 @@ __device__ inline unsigned shared_address(const float *p) {
   return a;
 }
 
-// cp_async copies W floats, 1 or 4, or stores zeros if !valid. From compute capability 8 on it is asynchronous. Copies of
-// 16 bytes bypass L1 (.cg). Copies of 4 bytes use it (.ca), since others of the same line follow. L1 has no stale data,
-// even before pdl_wait: dependent grids invalidate it (PTX, cache operators), data that the grid before this one writes
-// is not prefetched, and no two tensors share a line.
+// cp_async copies W floats, 1 or 4, or stores zeros if !valid. From compute capability 8 on it is asynchronous. Copies
+// of 16 bytes bypass L1 (.cg). Copies of 4 bytes use it (.ca), since others of the same line follow. L1 has no stale
+// data, even before pdl_wait: it is invalidated between dependent grids (PTX, cache operators), data that the grid
+// before this one writes is not prefetched, and no two tensors share a line.
 template <int W>
 __device__ void cp_async(unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800

@@ -117,7 +117,7 @@ struct Config {
 };
 
 // A policy's Large is for compute capability 8 and later, with 96 KB of shared memory or more for a CTA; its Small
-// is for older GPUs, with 48 KB. Each is compiled for its GPUs alone.
+// is for older GPUs, with 48 KB. Each is compiled only for its GPUs.
 template <typename Large_, typename Small_>
 struct Policy {
   using Large = Large_;

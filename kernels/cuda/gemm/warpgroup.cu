@@ -20,7 +20,8 @@
 // In tf32 TMA rounds what it loads, to nearest even. In 3xtf32 hi is a float in tf32, and lo the rest. The hi of a is
 // rounded, in registers. The hi of b is truncated by the tensor cores; its lo is written to shared memory. lo·lo is
 // left out. Because the hi of a is rounded, lo·lo has a random sign. If both were truncated, every result would be too
-// small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N = 64.
+// small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N
+// = 64.
 //
 // N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or
 // 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k and finishes half of the columns.

@@ -53,7 +53,7 @@ struct Large {
     }
   }
 
-  // store_shared writes the deltas of a warp, whose rows and columns of c begin at m and n, to shared memory.
+  // store_shared writes the deltas of a warp to shared memory. Its rows and columns of c begin at m and n.
   static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], Epilogue<TN> epilogue, int m, int n, int g, int t) {
 #pragma unroll
     for (int i = 0; i < 2; i++)

@@ -1,9 +1,9 @@
 // wgrads of a small batch on the tensor cores, in tf32 and 3xtf32. A grouped GEMM: those of all layers in one launch.
 //
-// A CTA computes a tile of 112×48. With TMA it is 112×56: four layers of 784×784 are about three tiles for each SM. Each
-// of seven warps has 16 rows of a tile; a k-tile is 64. With TMA the CTAs of a pair have the same rows of x, and each loads
-// half of them for both by multicast; TMA stores a tile, or adds it to the weights: each element once, so that the
-// result does not depend on the order of CTAs. Without TMA the old weights are loaded to shared memory.
+// A CTA computes a tile of 112×48. With TMA it is 112×56: four layers of 784×784 are about three tiles for each SM.
+// Each of seven warps has 16 rows of a tile; a k-tile is 64. With TMA the CTAs of a pair have the same rows of x, and
+// each loads half of them for both by multicast; TMA stores a tile, or adds it to the weights: each element once, so
+// that the result does not depend on the order of CTAs. Without TMA the old weights are loaded to shared memory.
 //
 // Lane 4g + t has rows 2g and 2g+1 of its warp's 16, the columns of wgrad.cuh, and of eight k t and t+4.
 #include "epilogue.cuh"

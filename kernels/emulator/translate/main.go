@@ -158,8 +158,8 @@ func unquoted(s string) iter.Seq2[int, rune] {
 	}
 }
 
-// assembly makes a call of what stands in the parentheses of an asm statement: the
-// instructions, and behind colons outputs, inputs and what is clobbered.
+// assembly translates the parentheses of an asm statement to a call. They have the instructions and,
+// separated by colons, the outputs, the inputs and the clobbers.
 func assembly(s string) (string, error) {
 	sections := split(s, ':')
 	text := literals.FindAllString(sections[0], -1)
