@@ -98,10 +98,9 @@ func TestUnusedSegmentsMove(t *testing.T) {
 	}
 }
 
-// TestReleasedWhileItWaits releases a stream of which a block still waits for another one:
-// the block serves a third stream, under any policy, as soon as it is found done, and before
-// that where the policy has the third stream wait. Where the driver does not tell, it has to
-// give more.
+// TestReleasedWhileItWaits releases a stream one of whose blocks still waits for another stream. The
+// block serves a third stream under any policy once that work is found done, and earlier if the policy
+// makes the third stream wait. If queries fail, the driver must give more memory.
 func TestReleasedWhileItWaits(t *testing.T) {
 	const bytes = 8 << 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -185,10 +184,9 @@ func TestWaitsForOneBlock(t *testing.T) {
 	}
 }
 
-// TestFullDevice has another program take what is left of the device: as long as it is full,
-// requests that other streams' memory meets do not ask the driver for more. Once there is
-// more again, which a Trim or a request that nothing else meets finds out, streams grow
-// before they take each other's.
+// TestFullDevice has another program take the rest of the device. While the device is full, requests
+// that memory of other streams can serve do not ask the driver. Once a Trim, or a request that nothing
+// else serves, finds memory again, streams grow before they take each other's.
 func TestFullDevice(t *testing.T) {
 	const unit, units = 2 << 20, 64
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {

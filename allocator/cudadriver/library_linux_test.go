@@ -14,7 +14,7 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// withLibrary runs tests again in a program of their own, with libcuda.so.1 from folder,
+// withLibrary runs tests again in a separate program, with libcuda.so.1 from folder,
 // and returns what they print.
 func withLibrary(t *testing.T, folder string, tests ...string) string {
 	t.Helper()

@@ -44,7 +44,7 @@ func (f *memory) lose(o Owner, bytes int64) {
 	f.forget(o)
 }
 
-// forget recycles the record of o if nothing needs it any more.
+// forget recycles the record of o if nothing needs it.
 func (f *memory) forget(o Owner) {
 	if r := &f.records[o]; o > 0 && r.bytes == 0 && r.state == gone {
 		delete(f.owners, r.user)

@@ -36,7 +36,7 @@ type held struct {
 	inStep  bool     // allocated within a step of a Plan
 	scoped  bool     // a step's script frees it
 	damaged bool     // a word outside it was written
-	free    bool     // not handed out any more
+	free    bool     // no longer handed out
 }
 
 // A worker makes the calls of one goroutine.

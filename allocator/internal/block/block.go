@@ -1,6 +1,6 @@
-// Package block keeps the blocks of one heap: it finds a free one for a request, splits what
-// is left of it off, joins what is freed with its free neighbours, and knows which ranges
-// are unused. It moves no memory: a [Node] is a record of some bytes at an address.
+// Package block keeps the blocks of one heap: it finds a free one for a request, splits off the rest,
+// joins freed blocks with their free neighbours, and knows which ranges are unused. It moves no memory:
+// a [Node] is a record of some bytes at an address.
 //
 // What a caller may rely on:
 //
@@ -19,12 +19,11 @@
 // Nine strategies choose among free blocks, and a [Chooser] may be a tenth. In front of some
 // of them a cache keeps the last blocks freed as they are.
 //
-// A heap knows no stream, no lock and no driver. Its caller calls it from one goroutine at a
-// time, says through [Options] how it behaves, and through [Owner] makes the records and
-// takes over what the heap has no place for. Memory comes as ranges: [Heap.Hold] adds one,
-// [Heap.Join] makes neighbours one, [Heap.Cut] cuts bytes out of a free block,
-// [Heap.Remove] takes them out of the heap, and [Heap.Changes] tells which blocks became free
-// or ceased to be since it was last asked.
+// A heap knows no stream, no lock and no driver. Its caller calls it from one goroutine at a time,
+// chooses its behaviour with [Options], and as its [Owner] makes the records and takes freed blocks that
+// are in no range. Memory comes as ranges: [Heap.Hold] adds one, [Heap.Join] joins neighbours,
+// [Heap.Cut] cuts bytes out of a free block, [Heap.Remove] removes them from the heap, and
+// [Heap.Changes] lists the blocks that became free, or are no longer free, since the last call.
 package block
 
 // Alignment is the unit of addresses and sizes of blocks, in bytes.

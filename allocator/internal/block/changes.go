@@ -1,6 +1,6 @@
 package block
 
-// A Change is a block that became free, or ceased to be.
+// A Change is a block that became free, or is no longer free.
 type Change struct {
 	Node *Node
 	Addr uintptr

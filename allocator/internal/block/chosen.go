@@ -8,7 +8,7 @@ type Chooser interface {
 	Insert(n *Node)
 	// Remove removes a block that is no longer free.
 	Remove(n *Node)
-	// Find returns a free block of size to most bytes, or nil. What is none counts as nil.
+	// Find returns a free block of size to most bytes, or nil. Any other node counts as nil.
 	Find(size, most int64) *Node
 }
 

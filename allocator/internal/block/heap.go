@@ -11,9 +11,8 @@ type Owner interface {
 // Options are the options of a heap.
 type Options struct {
 	Strategy string  // one of Strategies
-	Chooser  Chooser // where there is one, in place of the strategy
-	// MaxSplit is the bytes of the largest block that a request for half of it or less is
-	// cut from; 0: of any.
+	Chooser  Chooser // if not nil, in place of the strategy
+	// A larger block than MaxSplit, in bytes, serves only requests above half of MaxSplit; 0: all.
 	MaxSplit int64
 	// With Reclaims, a range that this heap had lent, and that is back and unused, rejoins the block it
 	// was cut from.
@@ -56,10 +55,10 @@ func (h *Heap) Recycle(n *Node) {
 	}
 }
 
-// split makes the bytes of n after keep a free block of their own.
+// split makes the bytes of n after keep a free block.
 func (h *Heap) split(n *Node, keep int64) { h.list(h.SplitOff(n, keep)) }
 
-// SplitOff makes the bytes of n after keep a block of their own, which no list holds.
+// SplitOff makes the bytes of n after keep a block that is in no list.
 func (h *Heap) SplitOff(n *Node, keep int64) *Node {
 	rest := h.record()
 	rest.rng = n.rng
@@ -160,7 +159,7 @@ func (h *Heap) Close() {
 	*h = Heap{owner: h.owner, place: &addressOrdered{}, cache: cache{off: true}}
 }
 
-// TakeBack makes g, which was lent and no heap holds any more, a free block again.
+// TakeBack makes g, which was lent and is in no heap, a free block again.
 func (h *Heap) TakeBack(g *Range) {
 	n := g.Lender
 	h.reserved += n.size

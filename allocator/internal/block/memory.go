@@ -64,8 +64,8 @@ func (h *Heap) Detach(g *Range) {
 	h.reserved -= g.Size
 }
 
-// Lend makes part of n, a free block, a range for another heap, of size bytes or what the
-// strategy cuts off for them.
+// Lend makes part of n, a free block, a range for another heap. It has size bytes, rounded as the
+// strategy does.
 func (h *Heap) Lend(n *Node, size int64) *Range {
 	h.Carve(n, size)
 	n.State = Lent
@@ -95,8 +95,8 @@ func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
 	}
 }
 
-// Join makes left and right, neighbours of the heap, one range: the larger one, which it
-// returns, takes the other in.
+// Join joins left and right, neighbouring ranges of the heap. The larger one, which it returns, takes
+// over the other.
 func (h *Heap) Join(left, right *Range) (joined, other *Range) {
 	for _, g := range [...]*Range{left, right} {
 		if g.indexed {
@@ -123,8 +123,8 @@ func (h *Heap) Join(left, right *Range) (joined, other *Range) {
 	return joined, other
 }
 
-// Remove takes n, which no list holds, of g, out of the heap. What is left of g behind n
-// becomes a range of its own, if there is something before n too.
+// Remove removes n, a block of g that is in no list, from the heap. If g has blocks on both sides of n,
+// those after n become a new range.
 func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 	left, right := n.prev, n.next
 	lo, hi := n.addr, n.End()

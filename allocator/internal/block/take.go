@@ -38,8 +38,7 @@ func (h *Heap) TakeBest(size int64) *Node {
 // Find returns a free block of at least size bytes, which stays free, or nil.
 func (h *Heap) Find(size int64) *Node { return h.place.find(size, MaxSize) }
 
-// Carve takes n, which is free and large enough, and splits off what a request for size
-// bytes does not need.
+// Carve takes n, which is free and large enough, and splits off the bytes beyond size.
 func (h *Heap) Carve(n *Node, size int64) *Node {
 	h.removeFree(n)
 	if n.Whole() {
@@ -52,8 +51,8 @@ func (h *Heap) Carve(n *Node, size int64) *Node {
 	return n
 }
 
-// Cut makes the bytes from lo to hi of n, a free block, a block of their own, which no list
-// holds. What is left of n at its sides stays free.
+// Cut makes the bytes from lo to hi of n, a free block, a block that is in no list. The rest of n stays
+// free.
 func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 	h.removeFree(n)
 	if n.Whole() {
@@ -173,8 +172,8 @@ func (h *Heap) SeparateSmall(limit int64) {
 // nil.
 func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size, MaxSize) }
 
-// SmallLimit returns the bytes of the smallest block that is not small, 0 where small blocks
-// have no ranges of their own.
+// SmallLimit returns the bytes of the smallest block that is not small, 0 if small blocks have no
+// separate ranges.
 func (h *Heap) SmallLimit() int64 {
 	if x, ok := h.place.(*bySize); ok {
 		return x.least

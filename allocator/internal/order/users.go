@@ -16,7 +16,7 @@ type User struct {
 // Uses lists the other streams that use some memory.
 type Uses []*User
 
-// Users holds the streams that Uses name, and up to idleUsers that none names any more.
+// Users holds the streams that Uses name, and up to idleUsers that none names.
 type Users struct {
 	mu    spin.Mutex
 	named map[Stream]*User

@@ -2,9 +2,9 @@ package pages
 
 import "mlpool/allocator/internal/block"
 
-// The free-chunk index of a holder says at which ends of its chunks there is free memory. It is
-// brought up to date from what changed, so that a request which looks at many heaps does not
-// look at every free block of theirs again.
+// The free-chunk index of a holder says at which ends of its chunks there is free memory. It is updated
+// from a log of changes, so that a request that examines many heaps does not examine all their free
+// blocks again.
 
 // leastChanges is the shortest log of changes that makes a request look at all chunks instead.
 const leastChanges = 256
@@ -61,7 +61,7 @@ func note(at **block.Node, x *block.Change) {
 	}
 }
 
-// list lists c if it has a free end, and no longer if it has none.
+// list adds c to the index if it has a free end, and else removes it.
 func (h *Holder) list(c *Chunk) {
 	switch has := c.head != nil || c.tail != nil; {
 	case has && !c.listed:

@@ -20,8 +20,8 @@ type Chunk struct {
 	rng    *block.Range // that it is in, with its neighbours of the same holder
 	holder *Holder      // nil: none
 
-	// The free blocks at its first and its last byte, and where its heap lists it if there
-	// is one: see Space.Update.
+	// The free blocks at its first and its last byte, and its place in the index if there is one: see
+	// Space.Update.
 	head, tail *block.Node
 	listed     bool
 	place      int       // in Holder.chunks
@@ -96,14 +96,13 @@ type keptPages struct {
 
 // Bounds that few programs reach. They are variables so that tests of few calls do.
 var (
-	// zoneBytes are addresses, not memory: most holders need but one zone. A GPU has
-	// 47 bits of them, so that where there are many zones new ones are smaller: each
-	// zonesOfASize of them half as large, down to leastZone.
+	// zoneBytes are addresses, not memory: most holders need only one zone. A GPU has 47 bits of
+	// addresses, so after each zonesOfASize zones the new ones are half as large, down to leastZone.
 	zoneBytes int64 = 64 << 30
 	leastZone int64 = 64 << 20
 
-	// mostStitched is how many chunks may be mapped in stitches, at least;
-	// mostPerChunk the mappings of each chunk where there are more.
+	// At least mostStitched chunks may be mapped in stitches; a large pool may have mostPerChunk
+	// mappings for each chunk.
 	mostStitched = 4096
 	mostPerChunk = 8
 )

@@ -4,14 +4,13 @@
 //   - A [Recording] is the calls of one step, as they come.
 //   - A [Schedule] is what a step is expected to do: the calls of one that was recorded, and
 //     where each block lies in an arena, packed by package pack.
-//   - A [Predictor] has the schedules of one name, and says which of them a step is likely to
-//     keep to, from its first request and the steps before.
+//   - A [Predictor] has the schedules of one name, and predicts which of them a step will follow, from
+//     its first request and the steps before.
 //
-// What a caller may rely on: the blocks of a schedule that live at the same time do not
-// overlap, and end within its Arena; blocks that outlived the recorded step have no place. Two
-// recordings of the same calls have the same hash and the same schedule. A predictor that was
-// wrong of late has no confidence, and one that has been right for a step or two has it
-// again.
+// What a caller may rely on: the blocks of a schedule that live at the same time do not overlap, and end
+// within its Arena; blocks that outlived the recorded step have no place. Two recordings of the same
+// calls have the same hash and the same schedule. A predictor whose recent predictions were wrong has no
+// confidence; one or two right ones restore it.
 package steps
 
 // MaxEvents is the number of calls that all schedules may have; a longer recording is dropped.
@@ -27,7 +26,7 @@ type Event struct {
 // A Recording is the calls of one step.
 type Recording struct {
 	Events  []Event
-	TooLong bool // for a schedule: nothing is recorded any more
+	TooLong bool // for a schedule: recording has stopped
 
 	size   func(bytes int64) int64 // of the block for a request
 	blocks int

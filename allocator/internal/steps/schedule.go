@@ -24,8 +24,8 @@ type Stats struct {
 	// Arena is the memory that the schedule needs, LowerBound the peak of bytes handed out, which no
 	// schedule can go below.
 	Arena, LowerBound int64
-	// Replays counts the steps that followed the schedule, Mismatches those that were tried on it and
-	// did not follow it, or were not tried and would have.
+	// Replays counts the steps that followed the schedule, Mismatches the wrong predictions: steps that
+	// were tried on it and left it, or that would have followed it untried.
 	Replays, Mismatches int64
 }
 
