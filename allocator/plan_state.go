@@ -193,7 +193,7 @@ func (p *Plan) check(sl *slot, b Block) error {
 	return err
 }
 
-// taken returns the live blocks of an arena that no plan uses any more, by address.
+// taken returns the live blocks of an arena that plans no longer use, by address.
 func (m *arena) taken() []*slot {
 	var taken []*slot
 	for _, slots := range m.slots {
