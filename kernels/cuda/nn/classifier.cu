@@ -190,8 +190,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 
 // With many rows each warp processes ROWS at a time, since a CTA that processes row after row waits at a
 // barrier for each. The weights are in shared memory, a line for each class. k is a multiple of four, at
-// most 4·MOST_FOURS for each lane. The function is long because both of its passes over k share
-// registers: the signs of the values, and the gradients.
+// most 4·MOST_FOURS for each lane.
 constexpr int MOST_FOURS = 16;
 
 template <int CLASSES, bool EXACT, int ROWS>
