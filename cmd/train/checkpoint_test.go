@@ -67,9 +67,7 @@ func TestDivergedIsNotSaved(t *testing.T) {
 
 // TestCheckpointFails fails the run with the error of its checkpoint.
 func TestCheckpointFails(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip(err)
-	}
+	traintest.NeedFile(t, "/dev/full")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	linked := false
 	stdout := traintest.WriterFunc(func(p []byte) (int, error) {

@@ -85,8 +85,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestStandardInput(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "num_epochs = 1\n")
-	traintest.SetConfig(t, path, "num_epochs = 3\n", "")
+	path, _ := traintest.WriteConfig(t, "cpu", "num_epochs = 1\n", "num_epochs = 3\n", "")
 	old := os.Stdin
 	defer func() { os.Stdin = old }()
 	for _, c := range []struct {

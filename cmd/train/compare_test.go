@@ -36,22 +36,17 @@ func TestCompareInterrupted(t *testing.T) {
 		{"epoch 3/3", "losses, 38 steps identical identical", "medians"},
 	} {
 		path, _ := traintest.WriteConfig(t, "cpu", "")
-		ctx, cancel := context.WithCancel(context.Background())
-		stdout := &traintest.CancelAfter{Text: c.after, Cancel: cancel}
-		var stderr bytes.Buffer
-		code := runProcess(ctx, []string{"-compare", path}, stdout, &stderr)
-		cancel()
-		text := regexp.MustCompile(" +").ReplaceAllString(stdout.String(), " ")
+		code, stdout, stderr := trainUntil(c.after, "-compare", path)
+		text := regexp.MustCompile(" +").ReplaceAllString(stdout, " ")
 		if code != exit.CodeInterrupted || !strings.Contains(text, c.want) || strings.Contains(text, c.not) {
-			t.Errorf("after %q: exit code %d, want %q and no %q in:\n%s%s", c.after, code, c.want, c.not, stdout, &stderr)
+			t.Errorf("after %q: exit code %d, want %q and no %q in:\n%s%s", c.after, code, c.want, c.not, stdout, stderr)
 		}
 	}
 }
 
 // TestOneEpoch calls no single epoch a median.
 func TestOneEpoch(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1")
+	path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 1")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -91,8 +86,7 @@ func TestUntil(t *testing.T) {
 
 // TestJSON reads standard output as one document. Other lines are on standard error.
 func TestJSON(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n")
-	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 7")
+	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n", "num_epochs = 3", "num_epochs = 7")
 	for _, c := range []struct {
 		args   []string
 		names  []string
@@ -143,8 +137,7 @@ func TestJSON(t *testing.T) {
 
 // TestJSONOfEnds has a document of what a run did that ended early.
 func TestJSONOfEnds(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	path, _ := traintest.WriteConfig(t, "cpu", "", "learning_rate = 0.5", "learning_rate = 1e20")
 	code, stdout, _ := train("-json", path)
 	var got compare.Results
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.CodeDiverged || got.Runs[0].Status != rundir.Diverged || !math.IsNaN(float64(got.Runs[0].Figures.ValLoss)) {
@@ -160,11 +153,7 @@ func TestJSONOfEnds(t *testing.T) {
 		ValLoss *float64 `csv:"val_loss_nats"` // nil: an empty cell
 		ValAcc  *float64 `csv:"val_acc"`
 	}
-	text, err := os.ReadFile(table)
-	if err == nil {
-		err = csvutil.Unmarshal(text, &rows)
-	}
-	if err != nil || len(rows) != 1 || rows[0].Status != "diverged" || rows[0].ValLoss != nil || rows[0].ValAcc == nil {
+	if err := csvutil.Unmarshal(traintest.Read(t, table), &rows); err != nil || len(rows) != 1 || rows[0].Status != "diverged" || rows[0].ValLoss != nil || rows[0].ValAcc == nil {
 		t.Errorf("%+v, %v", rows, err)
 	}
 
@@ -196,8 +185,7 @@ func TestJSONOfEnds(t *testing.T) {
 
 // TestCSV reads a figure of each kind from the table of a comparison without logs.
 func TestCSV(t *testing.T) {
-	path, root := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
+	path, _ := traintest.WriteConfig(t, "cpu", "", "log_dir = ", "log_dir = '' # ")
 	table := filepath.Join(t.TempDir(), "table.csv")
 	code, stdout, stderr := train("-compare", "-csv", table, path)
 	if code != 0 || strings.Contains(stdout, "run in") {

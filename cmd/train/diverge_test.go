@@ -20,8 +20,7 @@ import (
 // TestDiverge trains at a rate at which the loss becomes NaN in the first epoch, which is printed
 // and logged.
 func TestDiverge(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	path, logDir := traintest.WriteConfig(t, "cpu", "", "learning_rate = 0.5", "learning_rate = 1e20")
 	code, stdout, stderr := train(path)
 	match := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
 	if code != exit.CodeDiverged || match == nil {
@@ -56,9 +55,7 @@ func TestDiverge(t *testing.T) {
 // TestDivergeEndsEpoch has more steps in an epoch than may follow the first loss that is NaN.
 func TestDivergeEndsEpoch(t *testing.T) {
 	for _, executor := range []string{"eager", "graph"} {
-		path, logDir := traintest.WriteConfig(t, "cpu", "executor = "+strconv.Quote(executor))
-		traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-		traintest.SetConfig(t, path, "bsz = 16", "bsz = 1")
+		path, logDir := traintest.WriteConfig(t, "cpu", "executor = "+strconv.Quote(executor), "learning_rate = 0.5", "learning_rate = 1e20", "bsz = 16", "bsz = 1")
 		code, stdout, stderr := train(path)
 		said := regexp.MustCompile(`(?m)^epoch 1 diverged, ended after (\d+) steps  loss NaN`).FindStringSubmatch(stdout)
 		at := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
@@ -100,9 +97,7 @@ func TestDivergedIsLatest(t *testing.T) {
 }
 
 func TestDivergeWithoutLogs(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(logDir), `log_dir = ""`)
+	path, _ := traintest.WriteConfig(t, "cpu", "", "learning_rate = 0.5", "learning_rate = 1e20", "log_dir = ", "log_dir = '' # ")
 	if code, _, stderr := train(path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
@@ -110,11 +105,8 @@ func TestDivergeWithoutLogs(t *testing.T) {
 
 // TestDivergeOnFullDisk reports both.
 func TestDivergeOnFullDisk(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip(err)
-	}
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	traintest.NeedFile(t, "/dev/full")
+	path, logDir := traintest.WriteConfig(t, "cpu", "", "learning_rate = 0.5", "learning_rate = 1e20")
 	traintest.OK(t, errors.Join(os.Mkdir(logDir, 0o777), os.Symlink("/dev/full", filepath.Join(logDir, "val_accs.txt"))))
 	code, _, stderr := train(path)
 	if code != exit.CodeDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, " is full: write ") {
@@ -124,8 +116,7 @@ func TestDivergeOnFullDisk(t *testing.T) {
 
 // TestDivergeCompared names each allocator. All of them finish the epoch.
 func TestDivergeCompared(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	path, _ := traintest.WriteConfig(t, "cpu", "", "learning_rate = 0.5", "learning_rate = 1e20")
 	code, stdout, stderr := train("-compare", path)
 	if code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
@@ -142,8 +133,7 @@ func TestDivergeCompared(t *testing.T) {
 
 // TestLossesAreShort prints large losses.
 func TestLossesAreShort(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "verbose = true")
-	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")
+	path, _ := traintest.WriteConfig(t, "cpu", "verbose = true", "learning_rate = 0.5", "learning_rate = 1e4")
 	_, stdout, _ := train(path)
 	found := regexp.MustCompile(`(?:loss|val) ([^ ,]+)`).FindAllStringSubmatch(stdout, -1)
 	if len(found) < 2 {

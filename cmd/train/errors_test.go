@@ -204,8 +204,7 @@ func TestTooLarge(t *testing.T) {
 		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 70368744177664\n[train]", "allocator.segment_bytes: the run needs at least "},
 	} {
 		t.Setenv(backend.AllocatorEnv, "")
-		path, logDir := traintest.WriteConfig(t, "cpu", "")
-		traintest.SetConfig(t, path, c.old, c.new)
+		path, logDir := traintest.WriteConfig(t, "cpu", "", c.old, c.new)
 		export := filepath.Join(t.TempDir(), "export")
 		code, stdout, stderr := train("-export", export, path)
 		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
@@ -232,10 +231,7 @@ func TestNeedIsLow(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	for _, batches := range []string{"bsz = 16", "bsz = 100"} {
 		for _, model := range []string{"feat_dim = 256\nnum_layers = 2", "feat_dim = 255\nnum_layers = 5", "feat_dim = 256\nnum_layers = 1"} {
-			path, root := traintest.WriteConfig(t, "cpu", "")
-			traintest.SetConfig(t, path, "feat_dim = 24\nnum_layers = 2", model)
-			traintest.SetConfig(t, path, "bsz = 16", batches)
-			traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 0.01")
+			path, root := traintest.WriteConfig(t, "cpu", "", "feat_dim = 24\nnum_layers = 2", model, "bsz = 16", batches, "learning_rate = 0.5", "learning_rate = 0.01")
 			for _, ranks := range []int{1, 2} {
 				if e := trainRanks(t, context.Background(), ranks, func(int) []string { return []string{path} },
 					func(l *collective.Local) collective.Collective { return asymmetric{l} })[0]; e.code != 0 {

@@ -106,18 +106,14 @@ func TestFactsOfEnds(t *testing.T) {
 		{"bsz = 16", "bsz = 16", "epoch 2/3", rundir.Interrupted, 2, "interrupted"},
 		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 4096\nmax_bytes = 25000\n[train]", "never", rundir.Failed, 0, ": allocator.max_bytes: "},
 	} {
-		path, root := traintest.WriteConfig(t, "cpu", "")
-		traintest.SetConfig(t, path, c.old, c.new)
-		ctx, cancel := context.WithCancel(context.Background())
-		var stderr bytes.Buffer
-		code := runProcess(ctx, []string{path}, &traintest.CancelAfter{Text: c.after, Cancel: cancel}, &stderr)
-		cancel()
+		path, root := traintest.WriteConfig(t, "cpu", "", c.old, c.new)
+		code, _, stderr := trainUntil(c.after, path)
 		if code == 0 {
 			t.Errorf("%s: exit code 0", c.new)
 		}
 		r, err := rundir.Open(filepath.Join(root, rundir.Latest))
 		if f := r.Facts; err != nil || f.Status != c.status || f.Epochs != c.epochs || !strings.Contains(f.Error, c.err) || f.End == nil {
-			t.Errorf("%s: %v, facts %+v; stderr %q", c.new, err, f, &stderr)
+			t.Errorf("%s: %v, facts %+v; stderr %q", c.new, err, f, stderr)
 		}
 	}
 }

@@ -34,6 +34,16 @@ func trainIn(ctx context.Context, args ...string) (code int, stdout, stderr stri
 	return code, out.String(), errs.String()
 }
 
+// trainUntil runs the command, and cancels it once it has printed text.
+func trainUntil(text string, args ...string) (code int, stdout, stderr string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out := &traintest.CancelAfter{Text: text, Cancel: cancel}
+	var errs bytes.Buffer
+	code = runProcess(ctx, args, out, &errs)
+	return code, out.String(), errs.String()
+}
+
 // succeeds runs the command, which must end without a complaint, and returns its output.
 func succeeds(t *testing.T, args ...string) (stdout string) {
 	t.Helper()
@@ -267,15 +277,8 @@ func TestInterrupt(t *testing.T) {
 		t.Fatalf("log_dir was made for a config that is wrong: %v", err)
 	}
 	path, logDir = traintest.WriteConfig(t, "cpu", "verbose = true")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stdout := &traintest.CancelAfter{Text: "epoch 1/3", Cancel: cancel}
-	var stderr bytes.Buffer
-	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exit.CodeInterrupted {
-		t.Errorf("exit code %d, want %d; stderr %q", code, exit.CodeInterrupted, stderr.String())
-	}
-	if !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("stderr %q", stderr.String())
+	if code, _, stderr := trainUntil("epoch 1/3", path); code != exit.CodeInterrupted || !strings.Contains(stderr, "interrupted") {
+		t.Errorf("exit code %d, want %d; stderr %q", code, exit.CodeInterrupted, stderr)
 	}
 	if n := len(traintest.Lines(t, filepath.Join(logDir, "val_losses.txt"))); n != 1 {
 		t.Errorf("%d validated epochs in the logs, want 1", n)
@@ -326,11 +329,7 @@ func TestExport(t *testing.T) {
 	var run struct {
 		FeatDim int `json:"feat_dim"`
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &run)
-	}
-	if err != nil || run.FeatDim != 24 {
+	if err := json.Unmarshal(traintest.Read(t, filepath.Join(dir, "run.json")), &run); err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
 	fails(t, exit.Failure, "train: "+dir+" is not the folder of a run: its run.json has no status", "-resume", dir)

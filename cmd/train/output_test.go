@@ -86,9 +86,7 @@ func TestStdoutFails(t *testing.T) {
 // TestLogsFail has no room for the logs that runs share. The folder of the run is complete.
 func TestLogsFail(t *testing.T) {
 	const device = "/dev/full"
-	if _, err := os.Stat(device); err != nil {
-		t.Skip(err)
-	}
+	traintest.NeedFile(t, device)
 	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.RecordsFile} {
 		path, logDir := traintest.WriteConfig(t, "cpu", "")
 		traintest.OK(t, errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))))
@@ -157,12 +155,8 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 // TestInterruptProfile interrupts between the training and its profile.
 func TestInterruptProfile(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1000000\n")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var stderr bytes.Buffer
-	stdout := &traintest.CancelAfter{Text: "s in all", Cancel: cancel}
-	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exit.CodeInterrupted || strings.Contains(stdout.String(), "more, timed") {
-		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, &stderr, stdout)
+	if code, stdout, stderr := trainUntil("s in all", path); code != exit.CodeInterrupted || strings.Contains(stdout, "more, timed") {
+		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
 }
 
@@ -170,8 +164,7 @@ func TestInterruptProfile(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	for _, columns := range []int{40, 120} {
 		s := traintest.NewScreen(t, columns)
-		path, _ := traintest.WriteConfig(t, "cpu", "")
-		traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 40")
+		path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 40")
 		done := make(chan int)
 		go func() {
 			code := runProcess(context.Background(), []string{"-compare=custom,plan:bestfit", path}, s.Tty, s.Tty)

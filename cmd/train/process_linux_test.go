@@ -64,10 +64,7 @@ func TestProcess(t *testing.T) {
 	cmd, stderr := process(t, config)
 	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+t.TempDir())
 	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	traintest.OK(t, err)
+	traintest.OK(t, errors.Join(err, cmd.Start()))
 	output, resident := "", int64(0)
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		output += in.Text() + "\n"

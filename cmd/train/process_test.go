@@ -61,14 +61,10 @@ const notice = "train: interrupted: finishing this step; press Ctrl-C again to e
 // stderr.
 func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	t.Helper()
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 1000000")
 	cmd, errs := process(t, path)
 	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	traintest.OK(t, err)
+	traintest.OK(t, errors.Join(err, cmd.Start()))
 	sent := false
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		if !sent && strings.HasPrefix(in.Text(), "epoch 1/") {
@@ -146,9 +142,7 @@ func TestPipeAsData(t *testing.T) {
 
 func TestEndlessFiles(t *testing.T) {
 	const zeros = "/dev/zero"
-	if _, err := os.Stat(zeros); err != nil {
-		t.Skip(err)
-	}
+	traintest.NeedFile(t, zeros)
 	dir, _ := trained(t)
 	for _, c := range []struct {
 		args []string

@@ -178,8 +178,7 @@ func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
 // TestRanksInterrupted interrupts one rank: all end after the same epoch. The run resumes on
 // another number of ranks.
 func TestRanksInterrupted(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	path, logDir := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 1000000")
 	ctx, cancel := context.WithCancel(context.Background())
 	all := trainRanks(t, ctx, 2, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {
 		return &interrupting{Local: l, left: 50, cancel: cancel}

@@ -177,10 +177,7 @@ func TestRankStopped(t *testing.T) {
 	port := freePort(t)
 	cmd := stoppedRank(t, os.Args[0], port, path)
 	stderr, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	traintest.OK(t, err)
+	traintest.OK(t, errors.Join(err, cmd.Start()))
 	said := bufio.NewReader(stderr)
 	if line, err := said.ReadString('\n'); err != nil || line != asStopped+"\n" {
 		t.Errorf("rank 1 says %q at first, %v", line, err)

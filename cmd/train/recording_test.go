@@ -16,7 +16,7 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// recordings reads all recordings in a folder.
+// recordings reads all recordings in a folder, and checks each.
 func recordings(t *testing.T, dir string) (recs []report.Recording) {
 	t.Helper()
 	for name, text := range traintest.Contents(t, dir) {
@@ -25,6 +25,10 @@ func recordings(t *testing.T, dir string) (recs []report.Recording) {
 		}
 		var rec report.Recording
 		traintest.OK(t, json.Unmarshal([]byte(text), &rec))
+		traintest.CheckRecording(t, rec)
+		if got, want := traintest.LiveIn(rec.Peak), traintest.MostLive(rec.Memory); got != want {
+			t.Errorf("%s: %d bytes are live in the map of the peak, which is of %d", name, got, want)
+		}
 		recs = append(recs, rec)
 	}
 	return recs
@@ -42,13 +46,8 @@ func TestRecording(t *testing.T) {
 			if len(recs) != 1 {
 				t.Fatalf("%d recordings", len(recs))
 			}
-			rec := recs[0]
-			traintest.CheckRecording(t, rec)
-			if got, want := traintest.LiveIn(rec.Peak), traintest.MostLive(rec.Memory); got != want {
-				t.Errorf("%d bytes are live in the map of the peak, which is of %d", got, want)
-			}
-			if !strings.Contains(rec.Step.Note, c.note) || (c.note == "") != (rec.Step.Note == "") {
-				t.Errorf("note %q", rec.Step.Note)
+			if note := recs[0].Step.Note; !strings.Contains(note, c.note) || (c.note == "") != (note == "") {
+				t.Errorf("note %q", note)
 			}
 		})
 	}
@@ -63,12 +62,6 @@ func TestRecordingOnGPU(t *testing.T) {
 		recs := recordings(t, logDir)
 		if want := (&backend.Backend{GPU: true, Graph: executor == "graph"}).Kinds(); len(recs) != len(want) {
 			t.Errorf("%d recordings, want those of %v", len(recs), want)
-		}
-		for _, rec := range recs {
-			traintest.CheckRecording(t, rec)
-			if got, want := traintest.LiveIn(rec.Peak), traintest.MostLive(rec.Memory); got != want {
-				t.Errorf("%d bytes are live in the map of the peak, which is of %d", got, want)
-			}
 		}
 	}
 }

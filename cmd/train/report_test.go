@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -51,20 +49,16 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 func reportOf(t *testing.T, runs ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page.html")
-	var stdout, stderr bytes.Buffer
-	if code := runProcess(t.Context(), append([]string{"-report", path}, runs...), &stdout, &stderr); code != 0 {
-		t.Fatalf("exit code %d: %s", code, stderr.String())
-	}
-	if want := "report in " + path + "\n"; stdout.String() != want {
-		t.Errorf("printed %q, want %q", stdout.String(), want)
+	code, stdout, stderr := train(append([]string{"-report", path}, runs...)...)
+	if want := "report in " + path + "\n"; code != 0 || stdout != want {
+		t.Fatalf("exit code %d: %s; printed %q, want %q", code, stderr, stdout, want)
 	}
 	return readPage(t, path)
 }
 
 func readPage(t *testing.T, path string) string {
 	t.Helper()
-	page := traintest.Read(t, path)
-	return string(page)
+	return string(traintest.Read(t, path))
 }
 
 func wantAll(t *testing.T, page string, parts ...string) {
@@ -135,27 +129,22 @@ func TestReportErrors(t *testing.T) {
 		{page, spoiled(rundir.LossesFile, "x\n"), "train_losses.txt:1"},
 		{page, spoiled(rundir.ConfigFile, "["), "config.toml"},
 	} {
-		var stdout, stderr bytes.Buffer
-		if code := runProcess(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exit.Failure || !strings.Contains(stderr.String(), test.want) {
-			t.Errorf("%s: code %d, %q, want %q", test.run, code, stderr.String(), test.want)
-		}
+		fails(t, exit.Failure, test.want, "-report", test.path, test.run)
 		if _, err := os.Stat(page); err == nil {
 			t.Errorf("%s: a report is written all the same", test.run)
 		}
 	}
 	// Without its recording a run still has a report.
-	var stdout, stderr bytes.Buffer
 	cut := spoiled(rundir.RecordingFile, "{")
-	if code := runProcess(t.Context(), []string{"-report", page, cut}, &stdout, &stderr); code != 0 || !strings.HasPrefix(stderr.String(), "train: "+cut) || strings.Count(stderr.String(), "\n") != 1 {
-		t.Errorf("a recording that is cut off: exit code %d, %q", code, &stderr)
+	if code, _, stderr := train("-report", page, cut); code != 0 || !strings.HasPrefix(stderr, "train: "+cut) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("a recording that is cut off: exit code %d, %q", code, stderr)
 	}
 }
 
 // TestReportOfTraining writes the page of a training, complete and interrupted. It is the page of
 // the run's folder.
 func TestReportOfTraining(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs = 5\n")
-	traintest.SetConfig(t, path, "num_epochs = 3\n", "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs = 5\n", "num_epochs = 3\n", "")
 	page := filepath.Join(t.TempDir(), "page.html")
 	code, stdout, stderr := train("-compare=custom,malloc", "-report", page, path)
 	if code != 0 || !strings.Contains(stdout, "report in "+page+"\n") {
@@ -168,11 +157,8 @@ func TestReportOfTraining(t *testing.T) {
 		t.Error("the page of the folder has other figures than that of the training")
 	}
 
-	traintest.SetConfig(t, path, "log_dir = ", "# log_dir = ")
-	traintest.SetConfig(t, path, "[log]", "[log]\nlog_dir = ''")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	if code := runProcess(ctx, []string{"-report", page, path}, &traintest.CancelAfter{Text: "epoch 2/5", Cancel: cancel}, &bytes.Buffer{}); code != exit.CodeInterrupted {
+	traintest.SetConfig(t, path, "log_dir = ", "log_dir = '' # ")
+	if code, _, _ := trainUntil("epoch 2/5", "-report", page, path); code != exit.CodeInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")

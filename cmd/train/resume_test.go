@@ -301,8 +301,7 @@ func TestResumeDamaged(t *testing.T) {
 			small.Weights = initialWeightsOf(16, 24, 3)
 			other := t.TempDir()
 			traintest.OK(t, small.Save(filepath.Join(other, rundir.WeightsFile)))
-			text := traintest.Read(t, filepath.Join(other, rundir.WeightsFile))
-			return text
+			return traintest.Read(t, filepath.Join(other, rundir.WeightsFile))
 		}},
 	} {
 		file := filepath.Join(dir, c.file)

@@ -1,9 +1,9 @@
 // Package backend opens the device that a run computes on, and makes the allocators under test on
 // it.
 //
-// Every tensor that a kernel writes comes from an allocator that this package made. It checks
-// before a training what cannot work: an allocator that the device does not have, a combination
-// that section [allocator] rules out, and memory that the machine does not have.
+// Every tensor that a kernel writes comes from an allocator that this package made. Before a
+// training it returns an error for an allocator that the device does not have, for options of
+// section [allocator] that exclude each other, and for more memory than the machine has.
 package backend
 
 import (
@@ -99,7 +99,7 @@ func remedy(err error) string {
 }
 
 // precisionOf returns the precision that a config names. "auto" is 3xtf32 on GPUs with tensor cores
-// for it: it is as exact as fp32, and faster.
+// for it, since it is faster than fp32 and nearly as exact.
 func precisionOf(name string) (kernels.Precision, error) {
 	if name == "auto" {
 		if kernels.TF32X3.Usable() == nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"html"
 	"math"
 	"slices"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
-	"mlpool/internal/report"
 )
 
 func TestAgreement(t *testing.T) {
@@ -69,11 +67,7 @@ func TestOneNumber(t *testing.T) {
 		Noise   *bool    `csv:"difference_within_noise"`
 	}
 	traintest.OK(t, csvutil.Unmarshal(table, &rows))
-	p, err := reportPage(runs)
-	traintest.OK(t, err)
-	var written bytes.Buffer
-	traintest.OK(t, report.Write(&written, p))
-	page := html.UnescapeString(written.String())
+	page := pageOf(t, runs)
 	for place, found := range map[string]bool{
 		"the terminal":        strings.Contains(terminal.String(), " +"+want+"\n"),
 		"the CSV":             fmt.Sprintf("%.1f %%", *rows[1].Percent) == want && rows[1].Noise != nil && !*rows[1].Noise,
@@ -114,15 +108,12 @@ func TestTooFew(t *testing.T) {
 		known  bool
 	}{{0, false}, {1, false}, {5, false}, {6, true}} {
 		runs := comparisonOf([]string{"custom", "cuda"}, [][]float64{slices.Repeat([]float64{40}, c.epochs), slices.Repeat([]float64{60}, c.epochs)})
-		var terminal, page bytes.Buffer
+		var terminal bytes.Buffer
 		NewResults("", runs).Print(&terminal, runs, Target{})
-		p, err := reportPage(runs)
-		traintest.OK(t, err)
-		traintest.OK(t, report.Write(&page, p))
 		if c.epochs < 2 && strings.Contains(terminal.String(), "median") {
 			t.Errorf("%d epochs after the first: a median in:\n%s", c.epochs, &terminal)
 		}
-		for place, text := range map[string]string{"terminal": terminal.String(), "page": html.UnescapeString(page.String())} {
+		for place, text := range map[string]string{"terminal": terminal.String(), "page": pageOf(t, runs)} {
 			tells := strings.Contains(text, "+50.0 %")
 			asks := strings.Contains(strings.ToLower(text), "not enough epochs to tell which is faster: run at least 7")
 			ranks := strings.Contains(text, "is the fastest") || strings.Contains(text, "longer.")

@@ -1,7 +1,7 @@
 // Package dataset finds the data set that a config names, and writes what another program needs to
 // train on it in the same way.
 //
-// Errors about the folder of a config name the key. A canceled context ends a download before
+// Errors about the folder of a config name the key. A cancelled context ends a download before
 // anything of an earlier run is replaced.
 package dataset
 

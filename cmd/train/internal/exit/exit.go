@@ -47,8 +47,8 @@ func IsInterrupted(err error) bool {
 	return errors.Is(err, Interrupted) || errors.Is(err, context.Canceled)
 }
 
-// Await returns what f returns, or [Interrupted] as soon as ctx is cancelled: a terminal or a pipe
-// that f reads may never deliver. f then runs on until the process ends.
+// Await returns what f returns, or [Interrupted] as soon as ctx is cancelled. f may read a terminal
+// or a pipe that never delivers: after a cancellation it may run until the process ends.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T

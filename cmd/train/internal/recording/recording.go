@@ -1,9 +1,9 @@
 // Package recording records a training in detail, for a report: memory over time, the map of memory
 // at its peak, and what the device and the host do in a step.
 //
-// Recording takes time, so it is done in extra steps after the training, once the weights are
-// saved: they change the weights and count nowhere. Only [Recorder.Epoch] records an epoch of the
-// training, the first one, which statistics leave out.
+// Recording takes time, so it uses extra steps after the training, once the weights are saved. These
+// steps change the weights, but no result. Only [Recorder.Epoch] records an epoch of the training:
+// the first one, which statistics leave out.
 package recording
 
 import (

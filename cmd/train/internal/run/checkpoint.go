@@ -11,8 +11,8 @@ import (
 )
 
 // checkpoint saves the runner's state in its folder, and its best weights, unless they are saved.
-// The logs are on the disk before: a run is resumed only from weights that its logs lead to.
-// Weights that diverged are not saved.
+// It syncs the logs first, since a run can be resumed only from weights that its logs lead to. It
+// does not save weights that diverged.
 func (r *runner) checkpoint() error {
 	last := r.unsaved && !r.diverged()
 	if r.folder == nil || !last && !r.best.unsaved {

@@ -148,8 +148,8 @@ func statusOf(err error) rundir.Status {
 	return rundir.Failed
 }
 
-// carry copies the logs and the checkpoint of the earlier run to the runner's folder: a run that is
-// killed before its first checkpoint can be resumed too.
+// carry copies the logs and the checkpoint of the earlier run to the runner's folder, so that a run
+// that is killed before its first checkpoint can be resumed too.
 func (r *runner) carry() error {
 	e := r.earlier
 	if e == nil {

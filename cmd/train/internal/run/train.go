@@ -29,7 +29,7 @@ func (s *session) prepare(set data.Dataset) error {
 	if err := s.ranks.Same(0, s.runners[0].trainer.Checksum, false); err != nil {
 		return err
 	}
-	runtime.GC() // what loading left behind is not collected in the first epoch
+	runtime.GC() // so that the first epoch does not collect what loading left behind
 	return nil
 }
 

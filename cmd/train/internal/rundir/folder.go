@@ -64,8 +64,8 @@ func (f *Folder) logs() []*os.File {
 }
 
 // Add logs an epoch: the loss of each step, and its validation if the epoch is complete. After an
-// error in one file it still writes the others. It returns the error of the first file: a full disk
-// has them all fail.
+// error in one file it still writes the others. It returns only the first error, since on a full
+// disk all of them fail.
 func (f *Folder) Add(rec Record, losses []float32) error {
 	if f == nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,13 +59,17 @@ func DataDir(t *testing.T) string {
 }
 
 // WriteConfig writes a config for the small data set, and returns its path and the run's log_dir.
-func WriteConfig(t *testing.T, device, extra string) (path, logDir string) {
+// swaps are pairs of texts in the config and what to write in their place.
+func WriteConfig(t *testing.T, device, extra string, swaps ...string) (path, logDir string) {
 	t.Helper()
 	dir := t.TempDir()
 	path, logDir = filepath.Join(dir, "small.toml"), filepath.Join(dir, "logs")
 	text := fmt.Sprintf("[model]\nfeat_dim = 24\nnum_layers = 2\n[data]\ndata_dir = %q\n[log]\nlog_dir = %q\n[train]\ndevice = %q\nnum_epochs = 3\nbsz = 16\nlearning_rate = 0.5\n%s",
 		DataDir(t), logDir, device, extra)
-	OK(t, os.WriteFile(path, []byte(text), 0o666))
+	Write(t, path, text)
+	for pair := range slices.Chunk(swaps, 2) {
+		SetConfig(t, path, pair[0], pair[1])
+	}
 	return path, logDir
 }
 
@@ -201,6 +206,14 @@ func Blank(train, test, pixels int) data.Dataset {
 // describe in words.
 func ConfigText(bsz int, fuse bool) string {
 	return fmt.Sprintf("[model]\nfeat_dim = 784\nnum_layers = 4\n[train]\nbsz = %d\nlearning_rate = 0.1\nfuse = %v\n[data]\ndataset = \"mnist\"\n", bsz, fuse)
+}
+
+// NeedFile skips the test if the system has no such file.
+func NeedFile(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		t.Skip(err)
+	}
 }
 
 // OK ends the test if err is not nil.
