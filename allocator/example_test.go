@@ -49,8 +49,8 @@ func ExamplePool() {
 	// 6 MiB at the peak, 6 MiB reserved
 }
 
-// A plan records the first step of a name, and meets every later one that makes the same
-// requests from one arena, whose blocks it has packed.
+// A plan records the first step of a name, and serves every later one that makes the same requests from
+// one arena, whose blocks it has packed.
 func ExamplePlan() {
 	const stream = 1
 	plan, err := allocator.NewPlan(allocatortest.NewFake(1<<30), allocator.PoolOptions{})

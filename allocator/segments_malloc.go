@@ -219,7 +219,7 @@ func (p *Pool) borrowFromAll(r *request, how thoroughness) (*Block, error) {
 	return nil, nil
 }
 
-// thoroughness is the way in which a lender is searched.
+// thoroughness is how a lender is searched.
 type thoroughness int
 
 const (

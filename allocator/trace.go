@@ -9,10 +9,10 @@ import (
 // A Trace is an Allocator that keeps the last calls of another one's Alloc and Free in a
 // ring.
 //
-// It reads the clock twice a call. Where the traced allocator has a method DriverCalls() int64
-// that counts all its calls to the driver, the Trace looks at Stats only after the count has
-// changed, and else at every call. So what an [Async] does is traced exactly, but slows it
-// down: each Alloc and Free calls the driver, and so does its Stats.
+// It reads the clock twice a call. If the traced allocator has a method DriverCalls() int64 that counts
+// all its calls to the driver, the Trace looks at Stats only after the count has changed, and else at
+// every call. So what an [Async] does is traced exactly, but slows it down: each Alloc and Free calls
+// the driver, and so does its Stats.
 type Trace struct {
 	decorator
 	begin  time.Time

@@ -1,6 +1,6 @@
 package block
 
-// fit is the way in which a search of a whole list chooses.
+// fit is the choice of a search of a whole list.
 type fit int
 
 const (

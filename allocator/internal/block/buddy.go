@@ -30,8 +30,7 @@ func (b *buddy) find(size, most int64) *Node {
 	return scan(b.lists[bits.TrailingZeros64(orders)].first, size, most)
 }
 
-// listOf returns the order of the largest request that every block of n's list
-// can meet.
+// listOf returns the order of the largest request that every block of n's list can serve.
 func (b *buddy) listOf(n *Node) int { return bits.Len64(uint64(n.size)) - 1 }
 
 func (b *buddy) insert(n *Node) {

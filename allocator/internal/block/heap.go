@@ -45,7 +45,7 @@ func (h *Heap) Init(owner Owner, o Options) {
 	h.place, h.cache.off = newPlacement(&o)
 }
 
-// Recycle makes n, which no list holds, free: as it is, where recurring sizes are kept.
+// Recycle makes n, which is in no list, free. If recurring sizes are cached, n is kept without joining.
 func (h *Heap) Recycle(n *Node) {
 	if !h.cache.off {
 		n = h.cache.push(n)
@@ -76,7 +76,7 @@ func (h *Heap) SplitOff(n *Node, keep int64) *Node {
 	return rest
 }
 
-// Coalesce makes n, which no list holds, free and joins it with its free neighbours.
+// Coalesce makes n, which is in no list, free and joins it with its free neighbours.
 func (h *Heap) Coalesce(n *Node) {
 	if n.kind&apart != 0 {
 		h.owner.FreeApart(n)

@@ -36,7 +36,7 @@ func classBytes(class int) int64 {
 	return (classSteps + step) << (level - 1) * Alignment
 }
 
-// classFor returns the class that a request of size bytes is met from.
+// classFor returns the class that serves a request of size bytes.
 func classFor(size int64) int {
 	class := classAtMost(size)
 	if classBytes(class) < size {

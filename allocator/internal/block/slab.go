@@ -2,10 +2,9 @@ package block
 
 import "math/bits"
 
-// slab cuts small sizes from slabs, each carved at once into objects of one size
-// class, as in Bonwick (The slab allocator, 1994). Free objects are kept apart
-// until memory is short; then they join, whatever slab they came from. Larger
-// blocks are left to a tlsf.
+// slab cuts small sizes from slabs, each carved at once into objects of one size class, as in Bonwick
+// (The slab allocator, 1994). Free objects are kept apart until memory is short; then they join,
+// whatever slab they came from. A tlsf serves larger requests.
 type slab struct {
 	tlsf
 	occupied [(slabClasses + 63) / 64]uint64 // classes with a free object

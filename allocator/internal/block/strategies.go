@@ -51,8 +51,7 @@ func IsRigid(name string) bool { return strategies[strategy(name)].rigid }
 // Describe returns a line on a strategy, which may follow its name.
 func Describe(name string) string { return strategies[strategy(name)].about }
 
-// newPlacement returns the placement of a heap, and whether there is nothing to be kept in
-// front of it.
+// newPlacement returns the placement of a heap, and whether it has no cache in front.
 func newPlacement(o *Options) (p placement, uncached bool) {
 	if o.Chooser != nil {
 		return newChosen(o.Chooser), true

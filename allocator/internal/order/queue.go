@@ -30,7 +30,7 @@ type Queue[T any] struct {
 	spareWaits *wait[T] // by other
 }
 
-// An Owner is who has a Queue.
+// An Owner has a Queue.
 type Owner[T any] interface {
 	// Ready takes an item that no longer waits.
 	Ready(of T)

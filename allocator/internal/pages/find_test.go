@@ -15,8 +15,8 @@ import (
 //
 //	a....|a..##|b.... b##..
 //
-// are two chunks of holder a, the second half full, next to an unused one of holder b, and
-// one of holder b apart, 4 units further on. Places are told in units from the first.
+// are two chunks of holder a, the second half full, next to an unused one of holder b, and one of holder
+// b apart, 4 units further on. Places are in units from the first.
 type drawing struct {
 	*Space
 	holders map[byte]*Holder

@@ -21,8 +21,8 @@ const (
 	shortest = 1 << 10 // turns of an empty loop before the second look
 	longest  = 1 << 16
 	growth   = 8
-	looks    = 4  // looks before the thread gives way
-	yields   = 16 // times it gives way, and pauses, before it sleeps
+	looks    = 4  // looks before the thread yields
+	yields   = 16 // times it yields, and pauses, before it sleeps
 	sleep    = 20 * time.Microsecond
 )
 

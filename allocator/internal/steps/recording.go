@@ -80,7 +80,7 @@ func (r *Recording) Total(bytes, asked int64) {
 	r.totals = append(r.totals, total{len(r.Events), bytes})
 }
 
-// Hash tells recordings apart.
+// Hash returns a hash of the calls.
 func (r *Recording) Hash() uint64 {
 	hash := uint64(14695981039346656037)
 	for _, e := range r.Events {
