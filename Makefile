@@ -29,7 +29,7 @@ $(error CUDA=$(CUDA) needs cgo, which is off: unset CGO_ENABLED and install gcc,
 endif
 endif
 
-# Without a GPU, training uses the CPU and needs no CUDA build, even if there is nvcc.
+# Without a GPU, make train builds without CUDA, even if nvcc is installed.
 gpu = $(if $(cuda),$(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)))
 CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
 
@@ -45,6 +45,10 @@ train: ## build, fetch MNIST and train, on the GPU if there is one with nvcc
 test: $(if $(cuda),kernels) ## run every test that this machine can run
 	$(if $(EMULATE),REQUIRE_GPU=1 go test -tags cuda -timeout 30m ./...,go test -timeout 30m ./...)
 	$(if $(EMULATE),,$(if $(cuda),go test -timeout 30m -tags cuda ./...))
+
+.PHONY: race
+race: ## run the tests with the race detector
+	go test -race -timeout 30m ./...
 
 .PHONY: build
 build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc

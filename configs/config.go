@@ -55,7 +55,7 @@ type Train struct {
 // Allocator is section [allocator]. The environment chooses the allocator; this configures
 // it. Sizes are in bytes.
 type Allocator struct {
-	// Of the pool, and of the pool that a plan falls back to.
+	// These keys are for a pool, and for the pool behind a plan.
 	Strategy        string  // how a free block is chosen
 	Reuse           string  // how free memory moves between streams: "wait", "opportunistic" or "same-stream"
 	Segments        string  // "virtual", "malloc", or "": virtual if the device and the strategy can, else malloc
@@ -66,13 +66,13 @@ type Allocator struct {
 	Slack           float64 // of virtual segments: share of the peak that may be reserved beyond it before memory moves; 0: the pool's choice
 	Preallocate     int     // bytes reserved at the start
 
-	// Of the driver's pool.
+	// These are for the driver's pool.
 	ReleaseThreshold    int  // bytes it keeps when the host waits for the device; -1: all
 	ReuseDependencies   bool // reuse between streams that an event orders
 	ReuseOpportunistic  bool // reuse between streams once the work is found done
 	ReuseInternalEvents bool // make the driver order streams for a reuse
 
-	// Of any.
+	// These are for any allocator.
 	MaxBytes    int     // limit on what the pool reserves, and others hand out; 0: none
 	MaxFraction float64 // the same as a share of the device's memory; 0: none
 	Trace       string  // file for a trace of the last calls, NAME.csv, NAME.json or NAME.pickle; empty: none

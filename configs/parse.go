@@ -91,7 +91,8 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 		}
 	}
 	for _, path := range md.Keys() {
-		if errs == nil && len(path) == 1 && md.Type(path[0]) != "Hash" { // the decoder accepts it after train.bsz, and ignores it
+		// The decoder accepts and ignores a key `train = ...` that follows `train.bsz`.
+		if errs == nil && len(path) == 1 && md.Type(path[0]) != "Hash" {
 			fail(line(&md, places, path), path.String(), errors.New("has already been defined as a section"))
 		}
 	}

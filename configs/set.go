@@ -30,7 +30,7 @@ func (c *Config) apply(setting string) error {
 	if i < 0 {
 		path := toml.Key(strings.SplitN(name, ".", 2))
 		if isSection(name) {
-			path = toml.Key{name, ""} // so that the error lists what is in it
+			path = toml.Key{name, ""} // so that the error lists its keys
 		}
 		return fmt.Errorf("%s: %w", place, unknown(path))
 	}

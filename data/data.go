@@ -15,8 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Classes is the number of labels, 0 to 9. It is a property of the data: the model takes it as a
-// parameter, and the kernels up to 16.
+// Classes is the number of labels, 0 to 9. The model takes the number of classes as a parameter; the
+// kernels for a GPU support at most 16.
 const Classes = 10
 
 // A Set is n images and their labels, n at least 1.

@@ -23,7 +23,7 @@ func TestPublished(t *testing.T) {
 		{"EMNIST letters", map[string]byte{"emnist-letters-": 26}, "emnist-letters-train-labels-idx1-ubyte.gz: labels: label 0 is 26, want 0 to 9; of EMNIST the splits digits and mnist have such labels"},
 		{"EMNIST balanced", map[string]byte{"emnist-balanced-": 46}, "label 0 is 46, want 0 to 9"},
 		{"EMNIST", nil, "emnist-digits-train-images-idx3-ubyte.gz"},
-		{"KMNIST beside EMNIST", map[string]byte{"": 1, "emnist-digits-": 2}, "train-images-idx3-ubyte.gz"},
+		{"KMNIST next to EMNIST", map[string]byte{"": 1, "emnist-digits-": 2}, "train-images-idx3-ubyte.gz"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()

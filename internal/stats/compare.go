@@ -113,9 +113,9 @@ func float(ordinal int64) float64 {
 // mostExact is the largest number of pairs whose signed ranks ends counts one by one.
 const mostExact = 100
 
-// ends returns which Walsh average of n pairs, counted from either end, ends the interval:
-// one more than the largest sum of signed ranks that Wilcoxon's test rejects. Above
-// mostExact pairs the sum is close to a normal distribution.
+// ends returns k for n pairs: the interval runs from the k-th smallest to the k-th largest Walsh
+// average. k is one more than the largest sum of signed ranks that Wilcoxon's test rejects.
+// Above mostExact pairs the sum is close to a normal distribution.
 func ends(n int) int {
 	if n > mostExact {
 		mean, variance := float64(n*(n+1))/4, float64(n*(n+1))*float64(2*n+1)/24
