@@ -93,8 +93,7 @@ func TestCompareSaves(t *testing.T) {
 	traintest.OK(t, err)
 	different := map[string]bool{}
 	for _, path := range paths {
-		text := traintest.Read(t, path)
-		different[string(text)] = true
+		different[string(traintest.Read(t, path))] = true
 	}
 	if len(paths) != len(onCPU) || len(different) != 1 {
 		t.Errorf("%d checkpoints, %d of them different", len(paths), len(different))

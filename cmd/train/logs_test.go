@@ -125,9 +125,7 @@ func TestLogsOfRun(t *testing.T) {
 	one := trainAll(t, root, path)
 	two := trainAll(t, root, "-compare=malloc,plan", path)
 	cut := trainAll(t, root, "-compare=malloc,plan", path)
-	if err := os.Remove(filepath.Join(cut, rundir.ComparisonFile)); err != nil { // as where it was killed
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Remove(filepath.Join(cut, rundir.ComparisonFile))) // as where it was killed
 	before := traintest.Contents(t, root)
 	for _, c := range []struct {
 		logDir, run string

@@ -32,12 +32,13 @@ func main() {
 	os.Exit(runProcess(exit.OnSignals(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// runProcess does what args ask for in this process and returns the exit code.
+// runProcess runs the command as the rank that the environment names, and returns the exit code.
 func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return runCommand(ctx, ranks.Processes(), args, stdout, stderr)
 }
 
-// runCommand does what args ask for, as one of the ranks of r or alone, and returns the exit code.
+// runCommand parses args, runs the command as one of the ranks of r or alone, prints its error, and
+// returns the exit code.
 func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stderr io.Writer) int {
 	process, envErr := r.FromEnv()
 	out := &terminal.Output{W: stdout}
@@ -87,8 +88,8 @@ func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stde
 	return exit.Code(ctx, err)
 }
 
-// dispatch does what the options ask for, as one of the launched ranks or alone. Only a training
-// needs all ranks; rank 0 does everything else.
+// dispatch executes the options on the ranks that they need: a training needs all, and rank 0 does
+// everything else.
 func dispatch(ctx context.Context, o cli.Options, r *ranks.Ranks, process launch.Process, stdout, stderr io.Writer) error {
 	switch {
 	case process.Size == 1 || !o.Trains() && process.Rank == 0:
@@ -105,7 +106,7 @@ func dispatch(ctx context.Context, o cli.Options, r *ranks.Ranks, process launch
 	return r.Together(ctx, process, stderr, func(stderr io.Writer) error { return execute(ctx, o, r, stdout, stderr) })
 }
 
-// execute does what the options ask for. r is nil if the process is not one of several ranks.
+// execute calls the package that the options ask for. r is nil if there are no other ranks.
 func execute(ctx context.Context, o cli.Options, r *ranks.Ranks, stdout, stderr io.Writer) error {
 	if info := o.InfoCommand(); info != nil {
 		return info(stdout)

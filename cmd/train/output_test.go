@@ -45,9 +45,7 @@ func TestTraceIsChecked(t *testing.T) {
 			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout:\n%s", c.trace, code, stderr, c.want, stdout)
 		}
 	}
-	if text, err := os.ReadFile(old); err != nil || string(text) != "old" {
-		t.Errorf("the older trace is %q, %v", text, err)
-	}
+	traintest.WantFile(t, old, "old")
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("files left: %v, %v", entries, err)
 	}

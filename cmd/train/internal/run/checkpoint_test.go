@@ -59,9 +59,7 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	traintest.OK(t, err)
 	s := prepared(t, cfg, b, set)
 	traintest.OK(t, s.begin())
-	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
-		t.Fatal(err)
-	}
+	traintest.OK(t, s.finish(time.Now(), nil)) // closes the logs
 	if err := s.runners[0].checkpoint(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("got %v", err)
 	}

@@ -121,9 +121,7 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 		}
 		fmt.Fprintf(z, "0,0,%s,%#x,%d,%d\n", action, e.Slot+1, e.Bytes, e.Stream)
 	}
-	if err := z.Close(); err != nil { // with the error of the first write that failed
-		t.Fatal(err)
-	}
+	traintest.OK(t, z.Close()) // with the error of the first write that failed
 	traintest.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
 	traintest.Write(t, path, string(text.Bytes()))
 }

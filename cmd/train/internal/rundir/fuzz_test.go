@@ -29,9 +29,8 @@ func FuzzFacts(f *testing.F) {
 			return
 		}
 		once := rewritten(t, run)
-		if run, err = Open(dir); err != nil {
-			t.Fatal(err)
-		}
+		run, err = Open(dir)
+		traintest.OK(t, err)
 		if again := rewritten(t, run); again != once {
 			t.Errorf("%s is read as what is written as %s", once, again)
 		}
@@ -97,8 +96,7 @@ func put(t *testing.T, dir, name, text string) {
 
 func content(t *testing.T, dir, name string) string {
 	t.Helper()
-	text := traintest.Read(t, filepath.Join(dir, name))
-	return string(text)
+	return string(traintest.Read(t, filepath.Join(dir, name)))
 }
 
 func checkOneLine(t *testing.T, err error) {

@@ -102,9 +102,7 @@ func TestNoRun(t *testing.T) {
 	traintest.OK(t, errors.Join(err, Point(run)))
 	write(t, run, Facts{})
 	write(t, broken, Facts{Place: 1})
-	if err := errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)))
 	file := filepath.Join(broken, FactsFile)
 	for dir, want := range map[string]string{
 		logDir:                      logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",

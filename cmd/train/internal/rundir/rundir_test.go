@@ -60,13 +60,9 @@ func TestReadBack(t *testing.T) {
 	if got, err := r.Losses(); err != nil || !slices.Equal(got, losses) {
 		t.Errorf("losses %v, %v", got, err)
 	}
-	if text, err := os.ReadFile(r.Config()); err != nil || string(text) != "[train]\nbsz = 64\n" {
-		t.Errorf("config %q, %v", text, err)
-	}
-	for name, want := range map[string]string{ValLossesFile: "0\n", ValAccsFile: "0.75\n"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != want {
-			t.Errorf("%s: %q, %v, want that of the whole epoch alone", name, text, err)
-		}
+	traintest.WantFile(t, r.Config(), "[train]\nbsz = 64\n")
+	for name, want := range map[string]string{ValLossesFile: "0\n", ValAccsFile: "0.75\n"} { // of the complete epoch alone
+		traintest.WantFile(t, filepath.Join(dir, name), want)
 	}
 }
 
@@ -274,9 +270,7 @@ func TestCarry(t *testing.T) {
 		t.Errorf("losses %v, %v", got, err)
 	}
 	for file, want := range map[string]string{ValLossesFile: "0.5\n0.375\n0.25\n", ValAccsFile: "0.25\n0.5\n1\n"} {
-		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != want {
-			t.Errorf("%s is %q, want %q (%v)", file, text, want, err)
-		}
+		traintest.WantFile(t, filepath.Join(dir, file), want)
 	}
 	var none *Folder
 	if err := none.Carry(records, losses); err != nil {

@@ -18,21 +18,15 @@ func TestWriteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.csv")
 	for _, text := range []string{"first", "second"} {
 		traintest.OK(t, WriteFile(path, []byte(text)))
-		if got, err := os.ReadFile(path); err != nil || string(got) != text {
-			t.Errorf("%q, %v, want %q", got, err, text)
-		}
+		traintest.WantFile(t, path, text)
 	}
 	if err := WriteJSON(path, math.NaN()); err == nil {
 		t.Error("NaN is JSON")
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {
-		t.Errorf("%q, %v", got, err)
-	}
+	traintest.WantFile(t, path, "second")
 	link := path + ".link"
 	traintest.OK(t, errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))))
-	if got, err := os.ReadFile(path); err != nil || string(got) != "by the link" {
-		t.Errorf("%q, %v", got, err)
-	}
+	traintest.WantFile(t, path, "by the link")
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
 		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
 	}
@@ -57,7 +51,5 @@ func TestWriteFileInClosedFolder(t *testing.T) {
 	if err := WriteFile(path, []byte("second")); err != nil {
 		t.Error(err)
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {
-		t.Errorf("%q, %v", got, err)
-	}
+	traintest.WantFile(t, path, "second")
 }

@@ -232,6 +232,14 @@ func Read(t *testing.T, path string) []byte {
 	return text
 }
 
+// WantFile fails the test unless a file has the text want.
+func WantFile(t *testing.T, path, want string) {
+	t.Helper()
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s has %q, %v, want %q", path, got, err, want)
+	}
+}
+
 // Write writes a file.
 func Write(t *testing.T, path, text string) {
 	t.Helper()
