@@ -1,9 +1,9 @@
-// Package compare says what runs came to, alone and side by side: as a table on the terminal, as
-// JSON, as CSV, and as a page.
+// Package compare presents the results of runs, alone and side by side: as a table on the terminal,
+// as JSON, as CSV, and as a page.
 //
-// All four have the same figures. A difference between allocators is that of epochs that were
-// trained in turns, with its interval; nothing is ranked by a difference whose interval includes
-// zero or is unknown. Runs are compared as far as all of them got.
+// All four have the same figures. A difference between allocators is of epochs that were trained in
+// turns, and has an interval. If the interval includes zero or is unknown, the allocators are not
+// ranked. A comparison includes only the epochs that all its runs have done.
 package compare
 
 import (

@@ -64,7 +64,7 @@ func (all Results) margin() (percent float64) {
 	return percent
 }
 
-// Reached reports whether a comparison needs no more epochs: it has done at least least, and its
+// Reached reports whether a comparison needs no more epochs: it has done least or more, and its
 // results are as precise as -until asks. Without -until it is false.
 func (t Target) Reached(epochs, least int, all func() Results) bool {
 	return t.Percent > 0 && epochs >= least && all().margin() <= t.Percent

@@ -72,7 +72,7 @@ func (p *Progress) Print(w io.Writer, line string) (err error) {
 	return err
 }
 
-// Finish ends the bar and returns what failed in drawing it.
+// Finish ends the bar and returns the errors of drawing it.
 func (p *Progress) Finish() error {
 	if p == nil {
 		return nil
@@ -113,7 +113,7 @@ func (d *downloadBar) Update(file string, done, total int64) {
 	}
 }
 
-// Finish ends the bar and returns what failed in drawing it.
+// Finish ends the bar and returns the errors of drawing it.
 func (d *downloadBar) Finish() error {
 	if d.bar != nil {
 		d.err = errors.Join(d.err, d.bar.erase())
