@@ -6,20 +6,6 @@ import (
 	"mlpool/allocator/internal/block"
 )
 
-// A Holder is a heap with chunks, in ranges that are as long as possible.
-type Holder struct {
-	*block.Heap
-	Owner any  // of the holder
-	Gone  bool // another holder took over everything
-
-	zone *zone // of its new chunks; nil: it made none
-
-	// The free-chunk index; see Space.Update.
-	chunks []*Chunk // with a free end, in no order
-	bytes  int64    // of all blocks that count
-	search int      // the last one that it was part of
-}
-
 // Attach adds run, neighbouring chunks of no holder, to h as free memory, maybe for small blocks only.
 func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	first, last := run[0], run[len(run)-1]

@@ -74,3 +74,47 @@ func (h *Holder) list(c *Chunk) {
 		c.listed = false
 	}
 }
+
+// Search updates the indexes of some holders. The methods below find free memory of these holders only.
+func (s *Space) Search(holders ...*Holder) {
+	s.searches++
+	s.searched, s.found = s.searched[:0], 0
+	for _, h := range holders {
+		s.Include(h)
+	}
+}
+
+// Include adds h to the holders of the search.
+func (s *Space) Include(h *Holder) {
+	s.Update(h)
+	h.search = s.searches
+	s.searched = append(s.searched, h)
+	s.found += h.bytes
+}
+
+// Found returns the bytes of the free blocks of the holders of the search.
+func (s *Space) Found() int64 { return s.found }
+
+// ends returns the free blocks at the ends of c, by the index.
+func (s *Space) ends(c *Chunk) (head, tail *block.Node) {
+	if h := c.holder; h == nil || h.search != s.searches {
+		return nil, nil
+	}
+	return c.head, c.tail
+}
+
+// isUnused reports whether all of c is part of one free block in the index.
+func (s *Space) isUnused(c *Chunk) bool {
+	head, tail := s.ends(c)
+	return head != nil && head == tail
+}
+
+// Unused returns the unused chunks in the index, by address.
+func (s *Space) Unused() (unused []*Chunk) {
+	for _, m := range s.byAddress() {
+		if s.isUnused(m.Chunk) {
+			unused = append(unused, m.Chunk)
+		}
+	}
+	return unused
+}

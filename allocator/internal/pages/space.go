@@ -43,12 +43,18 @@ func (c *Chunk) Free() *block.Node { return c.head }
 
 func (c *Chunk) end() uintptr { return c.addr + uintptr(c.size) }
 
-// A zone is a range of addresses where a holder's chunks are made one after the
-// other, so that they are neighbours.
-type zone struct {
-	addr uintptr
-	size int64 // bytes
-	next int64 // offset of the first byte after all chunks
+// A Holder is a heap with chunks, in ranges that are as long as possible.
+type Holder struct {
+	*block.Heap
+	Owner any  // of the holder
+	Gone  bool // another holder took over everything
+
+	zone *zone // of its new chunks; nil: it made none
+
+	// The free-chunk index; see Space.Update.
+	chunks []*Chunk // with a free end, in no order
+	bytes  int64    // of all blocks that count
+	search int      // the last one that it was part of
 }
 
 // A Driver maps physical memory at addresses, as CUDA's virtual memory management does.
@@ -143,78 +149,6 @@ func (s *Space) Overlapping(lo, hi uintptr) []*Chunk {
 	return s.chunks[from:to]
 }
 
-// zoneFor returns a zone with space for bytes, and their address: the zone of h, a spare one, or a new
-// one.
-func (s *Space) zoneFor(h *Holder, bytes int64) (*zone, uintptr, error) {
-	if z := h.zone; z != nil {
-		if bytes <= z.size-z.next {
-			return z, z.addr + uintptr(z.next), nil
-		}
-		if addr, ok := s.gap(z, bytes); ok {
-			return z, addr, nil
-		}
-	}
-	for _, z := range s.spare {
-		if bytes <= z.size-z.next {
-			return z, z.addr + uintptr(z.next), nil
-		}
-	}
-	size := max(block.RoundUp(max(zoneBytes>>(len(s.zones)/zonesOfASize), leastZone), s.Page), bytes)
-	addr, err := s.Driver.ReserveRange(size + s.Page) // no zone lies next to another
-	if err != nil {
-		return nil, 0, err
-	}
-	z := &zone{addr: addr, size: size}
-	s.zones = append(s.zones, z)
-	s.spare = append(s.spare, z)
-	return z, addr, nil
-}
-
-// moveIn makes z, which zoneFor returned, the zone of h.
-func (s *Space) moveIn(h *Holder, z *zone) {
-	if h.zone == z {
-		return
-	}
-	s.leave(h)
-	s.spare = slices.DeleteFunc(s.spare, func(o *zone) bool { return o == z })
-	h.zone = z
-}
-
-// giveUpZone releases the addresses of z, which zoneFor returned, if no holder has it and it has no
-// chunks. If the driver refuses, the zone is kept for later.
-func (s *Space) giveUpZone(z *zone) error {
-	at := slices.Index(s.spare, z)
-	if at < 0 || z.next > 0 {
-		return nil
-	}
-	if err := s.Driver.ReleaseRange(z.addr, z.size+s.Page); err != nil {
-		return err
-	}
-	s.spare = slices.Delete(s.spare, at, at+1)
-	s.zones = slices.DeleteFunc(s.zones, func(o *zone) bool { return o == z })
-	return nil
-}
-
-// leave gives up the zone of h, for any holder to take.
-func (s *Space) leave(h *Holder) {
-	if h.zone != nil {
-		s.spare = append(s.spare, h.zone)
-		h.zone = nil
-	}
-}
-
-// gap returns an address between the chunks in z with room for bytes.
-func (s *Space) gap(z *zone, bytes int64) (uintptr, bool) {
-	at := z.addr
-	for _, c := range s.Overlapping(z.addr, z.addr+uintptr(z.size)) {
-		if int64(c.addr-at) >= bytes {
-			return at, true
-		}
-		at = c.end()
-	}
-	return 0, false
-}
-
 // Make adds bytes of new memory to the zone of h, as chunks of no holder yet, when reserved bytes are
 // reserved. If the driver refuses some, the others are released; only those that the driver does not take
 // back remain.
@@ -242,46 +176,8 @@ func (s *Space) Release(h *Holder, c *Chunk) (gone bool, err error) {
 	return true, s.remove(c)
 }
 
-// Tail returns the free block at the end of the zone of h, whose lock is held, or nil.
-func (s *Space) Tail(h *Holder) *block.Node {
-	z := h.zone
-	if z == nil || z.next == 0 {
-		return nil
-	}
-	end := z.addr + uintptr(z.next)
-	c := s.chunks[s.index(end-1)]
-	if c.holder != h || c.rng.Small {
-		return nil
-	}
-	if n := c.rng.Last(); n.State == block.Free && n.End() == end {
-		return n
-	}
-	return nil
-}
-
-// Room returns the bytes of the zone of h that have no memory yet.
-func (h *Holder) Room() int64 {
-	if h.zone == nil {
-		return 0
-	}
-	return h.zone.size - h.zone.next
-}
-
 // Len returns the number of chunks.
 func (s *Space) Len() int { return len(s.chunks) }
-
-// Zones calls yield for the ranges of addresses where chunks are made, with the bytes up to
-// the last one.
-func (s *Space) Zones(yield func(addr uintptr, bytes int64) bool) {
-	for _, z := range s.zones {
-		if z.next > 0 && !yield(z.addr, z.next) {
-			return
-		}
-	}
-}
-
-// MadeAt reports whether the zone of h begins at addr.
-func (h *Holder) MadeAt(addr uintptr) bool { return h.zone != nil && h.zone.addr == addr }
 
 // create makes chunks of bytes in total at addr, where nothing is mapped. They are of no heap yet. If the
 // driver refuses one, those before it are released; only those that the driver does not take back remain.
