@@ -129,7 +129,7 @@ func writePicture(t *testing.T, path string, pixel int, background, ink color.Co
 	}
 	var b bytes.Buffer
 	traintest.OK(t, png.Encode(&b, m))
-	traintest.Write(t, path, string(b.Bytes()))
+	traintest.Write(t, path, b.String())
 }
 
 func TestPredictPicture(t *testing.T) {

@@ -34,7 +34,7 @@ func Load(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Datas
 		return set, err
 	}
 	if ctx.Err() != nil { // before anything of an earlier run is replaced
-		return set, exit.Interrupted
+		return set, exit.ErrInterrupted
 	}
 	return set, nil
 }

@@ -28,7 +28,7 @@ func Export(ctx context.Context, dir string, cfg configs.Config, set data.Datase
 	}
 	for i, w := range InitialWeights(cfg, set) {
 		if ctx.Err() != nil {
-			return exit.Interrupted
+			return exit.ErrInterrupted
 		}
 		if err := writeNpy(filepath.Join(dir, fmt.Sprintf("w%d.npy", i)), w); err != nil {
 			return fmt.Errorf("export: %w", err)
@@ -36,7 +36,7 @@ func Export(ctx context.Context, dir string, cfg configs.Config, set data.Datase
 	}
 	for i := range cfg.Train.NumEpochs {
 		if ctx.Err() != nil {
-			return exit.Interrupted
+			return exit.ErrInterrupted
 		}
 		order := data.Order(set.Train.Len(), cfg.Train.Seed, i)
 		t := tensor.New(tensor.WithShape(len(order)), tensor.WithBacking(order))

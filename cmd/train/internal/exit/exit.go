@@ -1,6 +1,6 @@
 // Package exit names the ways in which the command ends early, as errors and as exit codes.
 //
-// An error that wraps [Interrupted], [Diverged] or a [Signal] has the same exit code wherever it
+// An error that wraps [ErrInterrupted], [Diverged] or a [Signal] has the same exit code wherever it
 // came from. Only main, and a rank that gives up (package ranks), call os.Exit.
 package exit
 
@@ -39,15 +39,15 @@ func Code(ctx context.Context, err error) int {
 	return Failure
 }
 
-// Interrupted is the error of a run whose context was cancelled.
-var Interrupted = errors.New("interrupted")
+// ErrInterrupted is the error of a run whose context was cancelled.
+var ErrInterrupted = errors.New("interrupted")
 
 // IsInterrupted reports whether err says that the context of a run was cancelled.
 func IsInterrupted(err error) bool {
-	return errors.Is(err, Interrupted) || errors.Is(err, context.Canceled)
+	return errors.Is(err, ErrInterrupted) || errors.Is(err, context.Canceled)
 }
 
-// Await returns what f returns, or [Interrupted] as soon as ctx is cancelled. f may read a terminal
+// Await returns what f returns, or [ErrInterrupted] as soon as ctx is cancelled. f may read a terminal
 // or a pipe that never delivers: after a cancellation it may run until the process ends.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
@@ -63,7 +63,7 @@ func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return *new(T), Interrupted
+		return *new(T), ErrInterrupted
 	}
 }
 

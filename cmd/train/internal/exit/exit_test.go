@@ -17,8 +17,8 @@ func TestCode(t *testing.T) {
 		want int
 	}{
 		{context.Background(), errors.New("other"), Failure},
-		{context.Background(), fmt.Errorf("run: %w", Interrupted), CodeInterrupted},
-		{signalled, Interrupted, 143},
+		{context.Background(), fmt.Errorf("run: %w", ErrInterrupted), CodeInterrupted},
+		{signalled, ErrInterrupted, 143},
 		{signalled, context.Cause(signalled), 143},
 		{signalled, fmt.Errorf("run: %w", &Diverged{Epoch: 1, Step: 2}), CodeDiverged},
 	} {

@@ -90,7 +90,7 @@ func (r *Ranks) FromEnv() (launch.Process, error) { return launch.FromEnv(r.Env)
 func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.Writer, f func(stderr io.Writer) error) (err error) {
 	if r.World, err = launch.Rendezvous(ctx, process, r.Silence); err != nil {
 		if exit.IsInterrupted(err) {
-			err = OfRank(process, exit.Interrupted)
+			err = OfRank(process, exit.ErrInterrupted)
 		}
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.
 	}
 	left := r.World.Leave(err)
 	if left != nil && ctx.Err() != nil && !exit.IsInterrupted(left) {
-		left = errors.Join(left, exit.Interrupted)
+		left = errors.Join(left, exit.ErrInterrupted)
 	}
 	return left
 }

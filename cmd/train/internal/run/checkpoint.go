@@ -76,7 +76,7 @@ func (s *session) save(r *runner) error {
 // saveLast saves the weights of all runners after training ended with err. It says which weights
 // diverged and are not saved.
 func (s *session) saveLast(err error) error {
-	if err != nil && !errors.Is(err, exit.Interrupted) && !exit.IsDiverged(err) {
+	if err != nil && !errors.Is(err, exit.ErrInterrupted) && !exit.IsDiverged(err) {
 		return nil
 	}
 	var errs []error

@@ -18,7 +18,7 @@ func (s *session) profile(ctx context.Context) error {
 	for _, r := range s.runners {
 		step := func() error {
 			if ctx.Err() != nil {
-				return exit.Interrupted
+				return exit.ErrInterrupted
 			}
 			return r.trainer.Repeat()
 		}

@@ -102,7 +102,7 @@ func (s *session) epochs(ctx context.Context) error {
 		var diverged []error
 		for i := range s.runners {
 			if s.stopped(ctx) {
-				return errors.Join(append(diverged, exit.Interrupted)...)
+				return errors.Join(append(diverged, exit.ErrInterrupted)...)
 			}
 			r := s.runners[(i+epoch)%len(s.runners)]
 			rec, err := s.epoch(ctx, r, epoch+1)
@@ -171,7 +171,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		}
 	}
 	if rec.Interrupted && rec.Diverged == 0 {
-		return rec, exit.Interrupted
+		return rec, exit.ErrInterrupted
 	}
 	return rec, nil
 }

@@ -123,7 +123,7 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	}
 	traintest.OK(t, z.Close()) // with the error of the first write that failed
 	traintest.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
-	traintest.Write(t, path, string(text.Bytes()))
+	traintest.Write(t, path, text.String())
 }
 
 // TestIdleQueue compares the requests of the idle queue with those of queues that compute.
