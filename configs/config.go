@@ -159,6 +159,16 @@ func Keys() []string {
 	return names
 }
 
+// Value returns the value that c has for a key, or nil if there is no such key.
+func (c Config) Value(name string) any {
+	for _, k := range keys {
+		if k.name == name {
+			return k.get(&c)
+		}
+	}
+	return nil
+}
+
 // Values returns all values of a key, such as eager and graph, or nil if they cannot be listed.
 func Values(name string) []string {
 	for _, k := range keys {

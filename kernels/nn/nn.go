@@ -11,8 +11,7 @@
 //   - two functions and a row in kernels/ref/ref.go;
 //   - its formulas in float64, in kernels/kerneltest/elementwise.go and model/oracle_test.go, whose
 //     tests fail if they have none;
-//   - a key in configs/config.go, its line in configs/README.md, and its value in settings, in
-//     cmd/train/internal/run/resume.go, since the losses depend on it;
+//   - a key in configs/config.go and its line in configs/README.md;
 //   - the copies of the model: torch_comparison.py, torch_load.py and peers_jax.py in tools.
 //
 // A fused one also needs

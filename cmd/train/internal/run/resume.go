@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gorgonia.org/tensor"
 
@@ -196,24 +197,31 @@ func (e *Earlier) fits(cfg configs.Config, set data.Dataset) error {
 // A setting is a value that the losses of a training depend on, with its key in the config.
 type setting struct{ key, value string }
 
+// noEffect are the keys of sections model and train on which no loss depends. A new key counts unless
+// it is added here.
+var noEffect = []string{"train.num_epochs", "train.executor", "train.verbose", "train.time_epoch", "train.profile", "train.nvtx", "train.checkpoint_every"}
+
 // settings returns all that the losses depend on, bit for bit, whatever the allocator and the
 // executor: the model and its initial weights, the batches and their order, and the precision.
 // Another GPU of the same precision may sum in another order.
 func settings(cfg configs.Config, set data.Dataset, b *backend.Backend, r *ranks.Ranks) []setting {
-	text := func(v any) string { return fmt.Sprint(v) }
-	all := []setting{
-		{"model.feat_dim", text(cfg.Model.FeatDim)},
-		{"model.num_layers", text(cfg.Model.NumLayers)},
-		{"train.bsz", text(cfg.Train.Bsz)},
-		{"train.learning_rate", text(cfg.Train.LearningRate)},
-		{"train.seed", text(cfg.Train.Seed)},
-		{"train.fuse", text(cfg.Train.Fuse)},
-		{"train.device", b.Kind()},
-		{"train.precision", cmp.Or(b.Precision, kernels.FP32.String())},
-		{"data.dataset", dataset.Describe(set)},
+	all := []setting{{"data.dataset", dataset.Describe(set)}}
+	for _, key := range configs.Keys() {
+		section, _, _ := strings.Cut(key, ".")
+		if section != "model" && section != "train" || slices.Contains(noEffect, key) {
+			continue
+		}
+		value := fmt.Sprint(cfg.Value(key))
+		switch key { // what "auto" means here
+		case "train.device":
+			value = b.Kind()
+		case "train.precision":
+			value = cmp.Or(b.Precision, kernels.FP32.String())
+		}
+		all = append(all, setting{key, value})
 	}
 	if r.Parallel() {
-		all = append(all, setting{ranksKey, text(r.Size())})
+		all = append(all, setting{ranksKey, fmt.Sprint(r.Size())})
 	}
 	return all
 }
