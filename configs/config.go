@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"mlpool/allocator"
 	"mlpool/kernels/nn"
@@ -161,22 +162,23 @@ func Keys() []string {
 
 // Value returns the value that c has for a key, or nil if there is no such key.
 func (c Config) Value(name string) any {
-	for _, k := range keys {
-		if k.name == name {
-			return k.get(&c)
-		}
+	if i := index(name); i >= 0 {
+		return keys[i].get(&c)
 	}
 	return nil
 }
 
 // Values returns all values of a key, such as eager and graph, or nil if they cannot be listed.
 func Values(name string) []string {
-	for _, k := range keys {
-		if k.name == name {
-			return k.values
-		}
+	if i := index(name); i >= 0 {
+		return keys[i].values
 	}
 	return nil
+}
+
+// index returns the place of a key in keys, or -1.
+func index(name string) int {
+	return slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 }
 
 // maxFile is the size of the largest file that Load reads.

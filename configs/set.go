@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -26,7 +25,7 @@ func (c *Config) apply(setting string) error {
 	if !found || name == "" {
 		return fmt.Errorf("-set %s: want KEY=VALUE, as in -set train.bsz=128", printable(setting))
 	}
-	i := slices.Index(Keys(), name)
+	i := index(name)
 	if i < 0 {
 		path := toml.Key(strings.SplitN(name, ".", 2))
 		if isSection(name) {
