@@ -50,7 +50,7 @@ func pictures(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestDraw draws a selection of a CSV, or reports that there is nothing to draw.
+// TestDraw draws the rows that a selection names, and wants an error if it names none.
 func TestDraw(t *testing.T) {
 	figures := filepath.Join(t.TempDir(), "figures.csv")
 	rows := []row{
