@@ -65,6 +65,21 @@ func (g GEMM) Wgrad() GEMM {
 	return GEMM{Layout: TN, Epilogue: SGD, C: g.B, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
 }
 
+// Scales returns the factors of C = alpha·A·B + beta·C, without an activation and its gradient.
+func (g GEMM) Scales() (alpha, beta float32) {
+	alpha = 1
+	if g.Layout == TN {
+		alpha = g.Alpha
+	}
+	if g.Pixels || g.Indices != 0 {
+		alpha /= 255
+	}
+	if g.Epilogue == SGD {
+		beta = 1
+	}
+	return alpha, beta
+}
+
 // Valid reports whether there is such a GEMM.
 func (g GEMM) Valid() bool {
 	if g.M < 0 || g.N < 0 || g.K < 0 || !g.Activation.Fused() {

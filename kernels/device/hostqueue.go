@@ -139,16 +139,8 @@ func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) 
 
 func (q *HostQueue) gemm(g kernels.GEMM) {
 	a := q.operandA(g)
-	c, alpha, beta := f32(g.C, g.M*g.N), float32(1), float32(0)
-	if g.Layout == kernels.TN {
-		alpha = g.Alpha
-	}
-	if g.Pixels || g.Indices != 0 {
-		alpha /= 255
-	}
-	if g.Epilogue == kernels.SGD {
-		beta = 1
-	}
+	c := f32(g.C, g.M*g.N)
+	alpha, beta := g.Scales()
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, f32(g.B, g.K*g.N), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {
 	case kernels.Activate:

@@ -98,16 +98,8 @@ func reference(g kernels.GEMM, out any, in arrays) {
 		ref.Images(x, images, in.i32(3), rows, cols)
 		a = x
 	}
-	c, alpha, beta := out.([]float32), float32(1), float32(0)
-	if g.Layout == kernels.TN {
-		alpha = g.Alpha
-	}
-	if g.Pixels || g.Indices != 0 {
-		alpha /= 255
-	}
-	if g.Epilogue == kernels.SGD {
-		beta = 1
-	}
+	c := out.([]float32)
+	alpha, beta := g.Scales()
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {
 	case kernels.Activate:
