@@ -15,6 +15,8 @@ func fileTable(s *source) string {
 		{training, "epochs on each allocator", "tools/trainings.sh"},
 		{peersFile, "epochs of mlpool, JAX and PyTorch", "tools/peers.py"},
 		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
+		{"builds_h200.csv", "epochs before and after the division into packages, 454bf1b and 3c34f04", "tools/builds.sh"},
+		{"pool_bench_h200.txt", "the pool's benchmarks before and after it", "go test -bench"},
 		{"rounding_h200.csv", "epochs by what is rounded", "tools/builds.sh"},
 		{"fewer_kernels_h200.csv", "epochs with 206 GEMM kernels and with 59", "build/train"},
 		{"numerics_h200.csv", "distance from float64", "tools/numerics.py"},
