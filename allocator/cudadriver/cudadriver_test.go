@@ -11,6 +11,7 @@ import (
 
 var (
 	_ allocator.PageDriver  = cudadriver.Driver{}
+	_ allocator.Driver      = cudadriver.HostDriver{}
 	_ allocator.AsyncDriver = cudadriver.MemPool{}
 	_ allocator.AsyncDriver = cudadriver.GraphPool{}
 )
@@ -39,6 +40,7 @@ func calls() map[string]func() error {
 	var d cudadriver.Driver
 	var p cudadriver.MemPool
 	var g cudadriver.GraphPool
+	var h cudadriver.HostDriver
 	return map[string]func() error{
 		"Malloc":                    func() error { _, err := d.Malloc(256); return err },
 		"Malloc of 0":               func() error { _, err := d.Malloc(0); return err },
@@ -60,6 +62,21 @@ func calls() map[string]func() error {
 		"ReleasePages":              func() error { return d.ReleasePages(0) },
 		"MapPages":                  func() error { return d.MapPages(0, 0, 0) },
 		"UnmapPages":                func() error { return d.UnmapPages(0, 0) },
+		"ExportPages":               func() error { _, err := d.ExportPages(0); return err },
+		"ImportPages":               func() error { _, err := d.ImportPages(-1); return err },
+		"Send":                      func() error { return d.Send(nil, cudadriver.Memory{}) },
+		"Receive":                   func() error { _, err := d.Receive(nil); return err },
+		"MallocHost":                func() error { _, err := d.MallocHost(0); return err },
+		"FreeHost":                  func() error { return d.FreeHost(0) },
+		"CopyToHost":                func() error { return d.CopyToHost(0, 0, 0) },
+		"CopyFromHost":              func() error { return d.CopyFromHost(0, 0, 0) },
+		"of the host: Malloc":       func() error { _, err := h.Malloc(0); return err },
+		"of the host: Free":         func() error { return h.Free(0) },
+		"IsCapturing":               func() error { _, err := d.IsCapturing(0); return err },
+		"Synchronize":               func() error { return d.Synchronize() },
+		"DeviceCount":               func() error { _, err := cudadriver.DeviceCount(); return err },
+		"New":                       func() error { _, err := cudadriver.New(cudadriver.Options{}); return err },
+		"NewGraphPoolOn":            func() error { _, err := cudadriver.NewGraphPoolOn(0); return err },
 		"NewMemPool":                func() error { _, err := cudadriver.NewMemPool(); return err },
 		"NewMemPoolWith":            func() error { _, err := cudadriver.NewMemPoolWith(cudadriver.MemPoolOptions{}); return err },
 		"NewGraphPool":              func() error { _, err := cudadriver.NewGraphPool(); return err },

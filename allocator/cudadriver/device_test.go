@@ -35,10 +35,11 @@ func TestZeroIsNothing(t *testing.T) {
 	for _, name := range []string{
 		"Malloc of 0", "Free", "FreeStream", "RecordEvent", "QueryEvent", "WaitEvent", "SyncEvent", "FreeEvent",
 		"MallocAsync", "FreeAsync", "PoolReserved", "ResetPoolPeak", "TrimPool", "ClosePool",
+		"MallocHost", "FreeHost", "CopyToHost", "CopyFromHost", "of the host: Malloc", "of the host: Free",
 	} {
 		want(t, name, calls[name](), 1)
 	}
-	for _, name := range []string{"MemInfo", "SyncStream", "of a graph: PoolReserved", "of a graph: ResetPoolPeak", "of a graph: TrimPool"} {
+	for _, name := range []string{"MemInfo", "SyncStream", "IsCapturing", "Synchronize", "of a graph: PoolReserved", "of a graph: ResetPoolPeak", "of a graph: TrimPool"} {
 		try(t, calls[name]())
 	}
 }

@@ -56,6 +56,79 @@ func oldDriver(t *testing.T, flags ...string) string {
 	return folder
 }
 
+// runThread compiles testdata/thread.c and runs it, with libcuda.so.1 from folder unless that is empty.
+func runThread(t *testing.T, folder string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "thread")
+	build := exec.Command("gcc", "-I.", "-o", program, "testdata/thread.c", "context.c", "driver.c", "-ldl", "-lpthread")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := exec.Command(program)
+	if folder != "" {
+		run.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder)
+	}
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestThread checks that a call leaves its thread the context and the capture mode, that no call for
+// memory invalidates a capture, and that a child of fork gets an error.
+func TestThread(t *testing.T) {
+	runThread(t, oldDriver(t, "-DNEWER"))
+}
+
+func TestThreadOnGPU(t *testing.T) {
+	requireDevice(t)
+	if kerneltest.Emulated() {
+		t.Skip("the program has no emulated driver")
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	runThread(t, "")
+}
+
+// TestNewRefused asks for what a driver without peers, whose pages cannot be exported, does not have.
+func TestNewRefused(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		withLibrary(t, oldDriver(t, "-DNEWER"), "TestNewRefused")
+		return
+	}
+	d, err := cudadriver.New(cudadriver.Options{Device: 1, Peers: []int{1}}) // it is no peer of its own
+	try(t, err)
+	if n, err := cudadriver.DeviceCount(); n != 2 || err != nil {
+		t.Errorf("%d devices, %v, want 2", n, err)
+	}
+	if d == (cudadriver.Driver{}) {
+		t.Error("device 1 is the zero Driver")
+	}
+	for name, c := range map[string]struct {
+		o           cudadriver.Options
+		unsupported bool
+	}{
+		"device -1":       {cudadriver.Options{Device: -1}, false},
+		"device 2":        {cudadriver.Options{Device: 2}, false},
+		"a peer -1":       {cudadriver.Options{Peers: []int{-1}}, false},
+		"a peer 2":        {cudadriver.Options{Peers: []int{2}}, false},
+		"no peer access":  {cudadriver.Options{Peers: []int{0, 1}}, false},
+		"shareable pages": {cudadriver.Options{Shareable: true}, true},
+	} {
+		d, err := cudadriver.New(c.o)
+		if err == nil || errors.Is(err, errors.ErrUnsupported) != c.unsupported || d != (cudadriver.Driver{}) {
+			t.Errorf("%s: %+v, error %v", name, d, err)
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: an error of several lines: %v", name, err)
+		}
+	}
+	_, err = cudadriver.NewMemPoolWith(cudadriver.MemPoolOptions{Device: 2})
+	_, graph := cudadriver.NewGraphPoolOn(2)
+	if err == nil || graph == nil {
+		t.Errorf("pools of a device that does not exist: %v, %v", err, graph)
+	}
+}
+
 // TestOtherContext runs where another library gave every thread a context. Memory is of
 // the primary context, and the other one is restored.
 func TestOtherContext(t *testing.T) {
@@ -175,6 +248,9 @@ func TestOldDriver(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	if _, err := d.MallocHost(1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("MallocHost: %v, want errors.ErrUnsupported", err)
 	}
 	onNewThread(t, "MemInfo", func() error { _, _, err := d.MemInfo(); return err })
 	_, err := d.Malloc(2 << 30)

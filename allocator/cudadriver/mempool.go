@@ -14,6 +14,8 @@ type MemPoolOptions struct {
 	// ReleaseThreshold is how many bytes the pool keeps when the host waits for a
 	// stream, an event or the device. It releases unused memory beyond that.
 	ReleaseThreshold int64
+	// Device has the pool's memory.
+	Device int
 
 	// The policies by which memory freed on one stream serves another. Without them
 	// it serves only its own stream until the host has waited for the free.
@@ -29,10 +31,13 @@ type MemPoolOptions struct {
 	InternalDependencies bool
 }
 
-// DefaultMemPoolOptions returns options with every policy, under which only TrimPool
-// releases memory.
+// DefaultMemPoolOptions returns options for device 0 with every policy, under which only
+// TrimPool releases memory.
 func DefaultMemPoolOptions() MemPoolOptions {
-	return MemPoolOptions{math.MaxInt64, true, true, true}
+	return MemPoolOptions{
+		ReleaseThreshold: math.MaxInt64,
+		FollowEvents:     true, Opportunistic: true, InternalDependencies: true,
+	}
 }
 
 // NewMemPool returns an empty pool with [DefaultMemPoolOptions].
@@ -43,61 +48,80 @@ func NewMemPool() (MemPool, error) { return newMemPool("NewMemPool", DefaultMemP
 func NewMemPoolWith(o MemPoolOptions) (MemPool, error) { return newMemPool("NewMemPoolWith", o) }
 
 func newMemPool(op string, o MemPoolOptions) (MemPool, error) {
+	if err := exists(op, o.Device); err != nil {
+		return MemPool{}, err
+	}
 	p, code := rawNewPool(o)
-	return MemPool{handle: p}, check(op, code)
+	if err := check(op, code); err != nil {
+		return MemPool{}, err
+	}
+	return MemPool{Events{o.Device}, p}, nil
 }
 
 // MallocAsync returns bytes > 0 bytes of device memory for work queued on stream from
 // now on.
 func (p MemPool) MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error) {
 	counts.mallocAsync.Add(1)
-	addr, code := rawMallocAsync(p.handle, bytes, stream)
+	addr, code := rawMallocAsync(p.device, p.handle, bytes, stream)
 	return addr, check("MallocAsync", code)
 }
 
 // FreeAsync frees memory of MallocAsync once the work queued on stream so far is done.
 func (p MemPool) FreeAsync(addr, stream uintptr) error {
 	counts.freeAsync.Add(1)
-	return check("FreeAsync", rawFreeAsync(addr, stream))
+	return check("FreeAsync", rawFreeAsync(p.device, addr, stream))
 }
 
 // PoolReserved returns the pool's current and peak bytes.
 func (p MemPool) PoolReserved() (current, peak int64, err error) {
-	current, peak, code := rawPoolReserved(p.handle)
+	current, peak, code := rawPoolReserved(p.device, p.handle)
 	return current, peak, check("PoolReserved", code)
 }
 
 // ResetPoolPeak sets the peak to the current bytes.
-func (p MemPool) ResetPoolPeak() error { return check("ResetPoolPeak", rawResetPoolPeak(p.handle)) }
+func (p MemPool) ResetPoolPeak() error {
+	return check("ResetPoolPeak", rawResetPoolPeak(p.device, p.handle))
+}
 
 // TrimPool releases unused memory until the pool holds keep >= 0 bytes.
-func (p MemPool) TrimPool(keep int64) error { return check("TrimPool", rawTrimPool(p.handle, keep)) }
+func (p MemPool) TrimPool(keep int64) error {
+	return check("TrimPool", rawTrimPool(p.device, p.handle, keep))
+}
 
 // ClosePool destroys the pool. All of its memory must have been freed.
-func (p MemPool) ClosePool() error { return check("ClosePool", rawClosePool(p.handle)) }
+func (p MemPool) ClosePool() error { return check("ClosePool", rawClosePool(p.device, p.handle)) }
 
 // A GraphPool is a MemPool for captures. A captured MallocAsync takes memory from all
 // graphs of the device, not from the pool, so the other methods are about that memory.
 type GraphPool struct{ MemPool }
 
-// NewGraphPool returns an empty pool.
-func NewGraphPool() (GraphPool, error) {
-	const op = "NewGraphPool"
-	if _, _, code := rawGraphReserved(); code != 0 {
+// NewGraphPool returns an empty pool of device 0.
+func NewGraphPool() (GraphPool, error) { return newGraphPool("NewGraphPool", 0) }
+
+// NewGraphPoolOn returns an empty pool of a device.
+func NewGraphPoolOn(device int) (GraphPool, error) { return newGraphPool("NewGraphPoolOn", device) }
+
+func newGraphPool(op string, device int) (GraphPool, error) {
+	if err := exists(op, device); err != nil {
+		return GraphPool{}, err
+	}
+	if _, _, code := rawGraphReserved(device); code != 0 {
 		return GraphPool{}, check(op, code) // before CUDA 11.4 pools are not for captures
 	}
-	p, err := newMemPool(op, DefaultMemPoolOptions())
+	o := DefaultMemPoolOptions()
+	o.Device = device
+	p, err := newMemPool(op, o)
 	return GraphPool{p}, err
 }
 
 // PoolReserved returns the current and peak bytes of all graphs.
 func (p GraphPool) PoolReserved() (current, peak int64, err error) {
-	current, peak, code := rawGraphReserved()
+	current, peak, code := rawGraphReserved(p.device)
 	return current, peak, check("PoolReserved", code)
 }
 
 // ResetPoolPeak sets the peak to the current bytes of all graphs.
-func (p GraphPool) ResetPoolPeak() error { return check("ResetPoolPeak", rawResetGraphPeak()) }
+func (p GraphPool) ResetPoolPeak() error { return check("ResetPoolPeak", rawResetGraphPeak(p.device)) }
 
 // TrimPool releases all memory that no graph uses now. It ignores keep.
-func (p GraphPool) TrimPool(keep int64) error { return check("TrimPool", rawTrimGraphs()) }
+func (p GraphPool) TrimPool(keep int64) error { return check("TrimPool", rawTrimGraphs(p.device)) }

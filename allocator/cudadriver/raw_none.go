@@ -13,40 +13,45 @@ func rawNone() string {
 	return "the program was built without cgo"
 }
 
-func rawErrorName(int) string { return "" }
-func rawAvailable() int       { return codeNone }
+func rawErrorName(int) string        { return "" }
+func rawDeviceCount() (uintptr, int) { return 0, codeNone }
+func rawAvailable(int) int           { return codeNone }
 
-func rawMalloc(int64) (uintptr, int)  { return 0, codeNone }
-func rawFree(uintptr) int             { return codeNone }
-func rawMemInfo() (int64, int64, int) { return 0, 0, codeNone }
-
-func rawNewStream() (uintptr, int) { return 0, codeNone }
-func rawSyncStream(uintptr) int    { return codeNone }
-func rawFreeStream(uintptr) int    { return codeNone }
-
-func rawNewEvent() (uintptr, int)          { return 0, codeNone }
-func rawRecordEvent(_, _ uintptr) int      { return codeNone }
-func rawQueryEvent(uintptr) (uintptr, int) { return 0, codeNone }
-func rawWaitEvent(_, _ uintptr) int        { return codeNone }
-func rawSyncEvent(uintptr) int             { return codeNone }
-func rawFreeEvent(uintptr) int             { return codeNone }
-
-func rawPageSize() (uintptr, int)           { return 0, codeNone }
-func rawReserveRange(int64) (uintptr, int)  { return 0, codeNone }
-func rawReleaseRange(uintptr, int64) int    { return codeNone }
-func rawCreatePages(int64) (uintptr, int)   { return 0, codeNone }
-func rawReleasePages(uintptr) int           { return codeNone }
-func rawMapPages(_, _ uintptr, _ int64) int { return codeNone }
-func rawUnmapPages(uintptr, int64) int      { return codeNone }
-
-func rawNewPool(MemPoolOptions) (uintptr, int)                    { return 0, codeNone }
-func rawMallocAsync(_ uintptr, _ int64, _ uintptr) (uintptr, int) { return 0, codeNone }
-func rawFreeAsync(_, _ uintptr) int                               { return codeNone }
-func rawPoolReserved(uintptr) (int64, int64, int)                 { return 0, 0, codeNone }
-func rawResetPoolPeak(uintptr) int                                { return codeNone }
-func rawTrimPool(uintptr, int64) int                              { return codeNone }
-func rawClosePool(uintptr) int                                    { return codeNone }
-
-func rawGraphReserved() (int64, int64, int) { return 0, 0, codeNone }
-func rawResetGraphPeak() int                { return codeNone }
-func rawTrimGraphs() int                    { return codeNone }
+func rawSynchronize(int) int                                     { return codeNone }
+func rawCanAccessPeer(int, int) (uintptr, int)                   { return 0, codeNone }
+func rawMalloc(int, int64) (uintptr, int)                        { return 0, codeNone }
+func rawFree(int, uintptr) int                                   { return codeNone }
+func rawMemInfo(int) (int64, int64, int)                         { return 0, 0, codeNone }
+func rawMallocHost(int, int64) (uintptr, int)                    { return 0, codeNone }
+func rawFreeHost(int, uintptr) int                               { return codeNone }
+func rawCopyToHost(int, uintptr, uintptr, int64) int             { return codeNone }
+func rawCopyFromHost(int, uintptr, uintptr, int64) int           { return codeNone }
+func rawNewStream(int) (uintptr, int)                            { return 0, codeNone }
+func rawSyncStream(int, uintptr) int                             { return codeNone }
+func rawFreeStream(int, uintptr) int                             { return codeNone }
+func rawIsCapturing(int, uintptr) (uintptr, int)                 { return 0, codeNone }
+func rawNewEvent(int) (uintptr, int)                             { return 0, codeNone }
+func rawRecordEvent(int, uintptr, uintptr) int                   { return codeNone }
+func rawQueryEvent(int, uintptr) (uintptr, int)                  { return 0, codeNone }
+func rawWaitEvent(int, uintptr, uintptr) int                     { return codeNone }
+func rawSyncEvent(int, uintptr) int                              { return codeNone }
+func rawFreeEvent(int, uintptr) int                              { return codeNone }
+func rawPageSize(int, bool) (uintptr, int)                       { return 0, codeNone }
+func rawReserveRange(int, bool, int64) (uintptr, int)            { return 0, codeNone }
+func rawReleaseRange(int, uintptr, int64) int                    { return codeNone }
+func rawCreatePages(int, bool, int64) (uintptr, int)             { return 0, codeNone }
+func rawReleasePages(int, uintptr) int                           { return codeNone }
+func rawMapPages(int, []int32, uintptr, uintptr, int64) int      { return codeNone }
+func rawUnmapPages(int, uintptr, int64) int                      { return codeNone }
+func rawExportPages(int, uintptr) (uintptr, int)                 { return 0, codeNone }
+func rawImportPages(int, int) (uintptr, int)                     { return 0, codeNone }
+func rawNewPool(MemPoolOptions) (uintptr, int)                   { return 0, codeNone }
+func rawMallocAsync(int, uintptr, int64, uintptr) (uintptr, int) { return 0, codeNone }
+func rawFreeAsync(int, uintptr, uintptr) int                     { return codeNone }
+func rawPoolReserved(int, uintptr) (int64, int64, int)           { return 0, 0, codeNone }
+func rawResetPoolPeak(int, uintptr) int                          { return codeNone }
+func rawTrimPool(int, uintptr, int64) int                        { return codeNone }
+func rawClosePool(int, uintptr) int                              { return codeNone }
+func rawGraphReserved(int) (int64, int64, int)                   { return 0, 0, codeNone }
+func rawResetGraphPeak(int) int                                  { return codeNone }
+func rawTrimGraphs(int) int                                      { return codeNone }

@@ -11,6 +11,7 @@ enum CUresult {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_INVALID_VALUE = 1,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
   CUDA_ERROR_NOT_SUPPORTED = 801,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
@@ -50,6 +51,7 @@ typedef struct CUmemPool_st *CUmemoryPool;
 enum CUdevice_attribute { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102 };
 enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
 enum CUmemPool_attribute {
   CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
@@ -103,5 +105,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle);
 CUresult cuMemMap(CUdeviceptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle, unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr, size_t bytes);
 CUresult cuMemSetAccess(CUdeviceptr, size_t bytes, const CUmemAccessDesc *, size_t count);
+CUresult cuMemExportToShareableHandle(void *fd, CUmemGenericAllocationHandle, int type, unsigned long long flags);
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *, void *fd, int type);
 
 #endif

@@ -45,6 +45,7 @@ struct CUstream_st {
 };
 
 struct CUmemPool_st {
+  int device;
   std::multimap<size_t, void *> idle;
   uint64_t threshold = 0, reserved = 0, high = 0;
 };
@@ -57,30 +58,32 @@ std::mutex one_at_a_time;
 using Lock = std::lock_guard<std::mutex>;
 
 struct Allocation {
+  int device;
   size_t bytes;
   CUmemPool_st *pool;
   bool idle = false;
 };
 std::map<void *, Allocation> allocations;
-size_t used;
+size_t used[emulator::MAX_DEVICES];  // bytes
 
 size_t pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 // allocate returns memory filled with NaN, up to a size, before a page without access.
 void *allocate(size_t bytes, CUmemPool_st *pool) {
-  if (!emulator::take(pages(bytes))) return nullptr;
+  int device = pool ? pool->device : emulator::device();
+  if (!emulator::take(device, pages(bytes))) return nullptr;
   void *p = mmap(nullptr, pages(bytes) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return emulator::give(pages(bytes)), nullptr;
+  if (p == MAP_FAILED) return emulator::give(device, pages(bytes)), nullptr;
   mprotect(static_cast<char *>(p) + pages(bytes), PAGE, PROT_NONE);
   if (bytes <= MAX_FILLED) memset(p, 0xff, pages(bytes));
-  allocations[p] = {bytes, pool};
+  allocations[p] = {device, bytes, pool};
   return p;
 }
 
 void release(void *p) {
   size_t bytes = pages(allocations.at(p).bytes);
   munmap(p, bytes + PAGE);
-  emulator::give(bytes);
+  emulator::give(allocations.at(p).device, bytes);
   allocations.erase(p);
 }
 
@@ -136,35 +139,37 @@ size_t emulator::max_shared() { return std::min(size_t(setting("EMULATOR_SHARED"
 // loaded loads a kernel at its first use, and reports whether the card had memory for it.
 static bool loaded(const void *kernel) {
   static std::set<const void *> kernels;
-  if (CARD - used < PAGE && !kernels.count(kernel)) return false;
+  if (CARD - used[emulator::device()] < PAGE && !kernels.count(kernel)) return false;
   return kernels.insert(kernel), true;
 }
 
 cudaError_t emulator::allow(const void *kernel, int bytes) {
   Lock lock(one_at_a_time);
   if (bytes < 0 || size_t(bytes) > max_shared()) return cudaErrorInvalidValue;
+  give_context();
   if (!loaded(kernel)) return cudaErrorMemoryAllocation;
   allowed_shared[kernel] = bytes;
   return cudaSuccess;
 }
 
-static thread_local bool used_runtime;
-bool emulator::has_context() { return used_runtime; }
-void emulator::give_context() { used_runtime = true; }
+static thread_local int current = -1;
+int emulator::device() { return current; }
+void emulator::set_device(int device) { current = device; }
+int emulator::devices() { return std::clamp(setting("EMULATOR_DEVICES", 1), 1, MAX_DEVICES); }
 
 std::unique_lock<std::mutex> emulator::lock() { return std::unique_lock(one_at_a_time); }
 
-bool emulator::take(size_t bytes) {
-  if (bytes > CARD - used) return false;
-  used += bytes;
+bool emulator::take(int device, size_t bytes) {
+  if (bytes > CARD - used[device]) return false;
+  used[device] += bytes;
   return true;
 }
 
-void emulator::give(size_t bytes) { used -= bytes; }
+void emulator::give(int device, size_t bytes) { used[device] -= bytes; }
 
 cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   Lock lock(one_at_a_time);
-  used_runtime = true;
+  give_context();
   bool fits = grid.ctas && grid.threads && grid.threads <= MAX_THREADS && grid.cluster && grid.cluster <= MAX_CLUSTER;
   bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
   if (!fits || !shared || grid.ctas % grid.cluster) return last_error = cudaErrorInvalidValue;
@@ -201,14 +206,14 @@ const char *cudaGetErrorName(cudaError_t e) {
   return "unrecognized error code";
 }
 
-cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int *n) { return *n = emulator::devices(), cudaSuccess; }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   *p = {};
   snprintf(p->name, sizeof p->name, "emulated GPU");
   // Each visible GPU has its own UUID.
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  p->uuid.bytes[15] = char(visible ? atoi(visible) : 0);
+  p->uuid.bytes[15] = char((visible ? atoi(visible) : 0) + device);
   p->totalGlobalMem = CARD, p->major = compute_major(), p->multiProcessorCount = sms(), p->l2CacheSize = 50 << 20;
   return cudaSuccess;
 }
@@ -226,7 +231,10 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
 cudaError_t cudaDriverGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
 
-cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : (used_runtime = true, cudaSuccess); }
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= emulator::devices()) return cudaErrorInvalidDevice;
+  return emulator::set_device(device), cudaSuccess;
+}
 
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long, cudaDriverEntryPointQueryResult *result) {
   *f = cudadriver_symbol(name);
@@ -236,7 +244,7 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long lo
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int, int swizzle, int, int) {
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   bool tf32 = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
   if (swizzled && tile[0] * 4 != 128) return CUDA_ERROR_NOT_SUPPORTED;  // narrower tiles would do
   bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * 4 % 16 == 0;
@@ -305,7 +313,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
 
 CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes) {
   Lock lock(one_at_a_time);
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   void *found = bytes ? allocate(bytes, nullptr) : nullptr;
   *p = address(found);
   return found ? CUDA_SUCCESS : bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
@@ -313,7 +321,7 @@ CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes) {
 
 CUresult cuMemFree(CUdeviceptr addr) {
   Lock lock(one_at_a_time);
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   if (!allocations.count(pointer(addr))) return CUDA_ERROR_INVALID_VALUE;
   emulator::finish();
   release(pointer(addr));
@@ -322,8 +330,8 @@ CUresult cuMemFree(CUdeviceptr addr) {
 
 CUresult cuMemGetInfo(size_t *available, size_t *total) {
   Lock lock(one_at_a_time);
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
-  *available = CARD - used, *total = CARD;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  *available = CARD - used[emulator::device()], *total = CARD;
   return CUDA_SUCCESS;
 }
 
@@ -347,10 +355,10 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
 
 CUresult cuMemPoolCreate(CUmemoryPool *p, const CUmemPoolProps *props) {
   Lock lock(one_at_a_time);
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   bool on_device = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  if (!on_device || props->location.id) return CUDA_ERROR_INVALID_VALUE;
-  pools.insert(*p = new CUmemPool_st);
+  if (!on_device || props->location.id >= emulator::devices()) return CUDA_ERROR_INVALID_VALUE;
+  pools.insert(*p = new CUmemPool_st{props->location.id});
   return CUDA_SUCCESS;
 }
 
@@ -414,14 +422,14 @@ static void *allocate_async(size_t bytes, CUmemoryPool pool, CUstream s) {
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *addr, size_t bytes, CUmemoryPool pool, CUstream s) {
   Lock lock(one_at_a_time);
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   *addr = address(allocate_async(bytes, pool, s));
   return *addr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream) {
   Lock lock(one_at_a_time);
-  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   void *p = pointer(addr);
   auto at = allocations.find(p);
   if (at == allocations.end() || at->second.idle) return CUDA_ERROR_INVALID_VALUE;

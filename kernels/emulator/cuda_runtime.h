@@ -207,13 +207,23 @@ int compiled_for();  // the newest compute capability with compiled code, 900 fo
 size_t max_shared();  // bytes of shared memory that a CTA may have on this GPU, at most MAX_SHARED
 // lock excludes all other threads from the runtime and the driver.
 std::unique_lock<std::mutex> lock();
-// take reserves bytes of the card's memory, if there are as many; give returns them.
-bool take(size_t bytes);
-void give(size_t bytes);
-// has_context reports whether this thread has a context, which the runtime makes at its first use.
-// Without one the driver knows no device.
-bool has_context();
-void give_context();
+// There are as many devices as the environment variable EMULATOR_DEVICES says, or else one. Kernels and
+// streams do not depend on the device, but each has memory of its own.
+constexpr int MAX_DEVICES = 16;
+int devices();
+// take reserves bytes of a device's memory, if there are as many; give returns them.
+bool take(int device, size_t bytes);
+void give(int device, size_t bytes);
+// device returns the device of this thread's context. It is -1, no context, until the runtime is first
+// used, which chooses device 0: give_context. Without one the driver knows no device.
+int device();
+void set_device(int);
+inline bool has_context() { return device() >= 0; }
+inline void give_context() {
+  if (!has_context()) set_device(0);
+}
+// accessible reports whether this thread's device has access to what is mapped at an address.
+bool accessible(size_t addr);
 // launch submits a grid of a kernel on a stream, or adds it to the graph that the stream captures.
 // It also sets the last error.
 cudaError_t launch(cudaStream_t, const void *kernel, Grid);

@@ -1,5 +1,6 @@
 // CUDA's driver: its functions by name, for package cudadriver and the runtime. Environment variables
-// describe the GPU: EMULATOR_WITHOUT_PAGES has no virtual memory management, EMULATOR_WITHOUT_TMA no
+// describe the GPU: EMULATOR_DEVICES is the number of devices, which cannot use each other's memory with
+// EMULATOR_WITHOUT_PEERS; EMULATOR_WITHOUT_PAGES has no virtual memory management, EMULATOR_WITHOUT_TMA no
 // TMA; EMULATOR_SMS is the number of SMs, EMULATOR_MAJOR the major compute capability, EMULATOR_SHARED
 // the bytes of shared memory of a CTA, and EMULATOR_COMPILED_FOR the compute capability that the kernels
 // were compiled for, 700 for 7.0.
@@ -12,16 +13,15 @@
 
 namespace {
 
-CUcontext the_context() {
-  static char place;
-  return reinterpret_cast<CUcontext>(&place);
-}
+// A context is one of these.
+char contexts[emulator::MAX_DEVICES];
 
 CUresult error_name(CUresult e, const char **name) {
   switch (e) {
     case CUDA_SUCCESS: *name = "CUDA_SUCCESS"; break;
     case CUDA_ERROR_INVALID_VALUE: *name = "CUDA_ERROR_INVALID_VALUE"; break;
     case CUDA_ERROR_OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    case CUDA_ERROR_INVALID_DEVICE: *name = "CUDA_ERROR_INVALID_DEVICE"; break;
     case CUDA_ERROR_INVALID_CONTEXT: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
     case CUDA_ERROR_NOT_SUPPORTED: *name = "CUDA_ERROR_NOT_SUPPORTED"; break;
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: *name = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; break;
@@ -31,15 +31,58 @@ CUresult error_name(CUresult e, const char **name) {
 }
 
 CUresult init(unsigned) { return CUDA_SUCCESS; }
-CUresult device_get(CUdevice *d, int ordinal) { return *d = 0, ordinal ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
+CUresult device_count(int *n) { return *n = emulator::devices(), CUDA_SUCCESS; }
+bool exists(int device) { return device >= 0 && device < emulator::devices(); }
+CUresult device_get(CUdevice *d, int ordinal) { return *d = ordinal, exists(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }
 CUresult attribute(int *v, CUdevice_attribute, CUdevice) { return *v = !getenv("EMULATOR_WITHOUT_PAGES"), CUDA_SUCCESS; }
-CUresult retain(CUcontext *c, CUdevice) { return *c = the_context(), CUDA_SUCCESS; }
-CUresult current(CUcontext *c) { return *c = emulator::has_context() ? the_context() : nullptr, CUDA_SUCCESS; }
+
+CUresult can_access_peer(int *can, CUdevice d, CUdevice peer) {
+  *can = d != peer && !getenv("EMULATOR_WITHOUT_PEERS");
+  return exists(d) && exists(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult retain(CUcontext *c, CUdevice d) {
+  if (!exists(d)) return CUDA_ERROR_INVALID_DEVICE;
+  return *c = reinterpret_cast<CUcontext>(&contexts[d]), CUDA_SUCCESS;
+}
+
+CUresult current(CUcontext *c) {
+  int d = emulator::device();
+  return *c = d < 0 ? nullptr : reinterpret_cast<CUcontext>(&contexts[d]), CUDA_SUCCESS;
+}
 
 CUresult set_current(CUcontext c) {
-  if (c != the_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  return emulator::give_context(), CUDA_SUCCESS;
+  auto d = reinterpret_cast<char *>(c) - contexts;
+  if (c && (d < 0 || !exists(int(d)))) return CUDA_ERROR_INVALID_CONTEXT;
+  return emulator::set_device(c ? int(d) : -1), CUDA_SUCCESS;
 }
+
+// The mode decides on nothing, as in relaxed mode.
+CUresult exchange_mode(int *mode) {
+  static thread_local int now = 0;
+  return std::swap(now, *mode), CUDA_SUCCESS;
+}
+
+cudaError_t synchronize() { return cudaStreamSynchronize(nullptr); }
+
+cudaError_t host_alloc(void **p, size_t bytes, unsigned) {
+  constexpr size_t PAGE = 4096;
+  *p = bytes && bytes <= PTRDIFF_MAX - PAGE ? std::aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE) : nullptr;
+  return *p ? cudaSuccess : bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
+}
+
+cudaError_t host_free(void *p) { return std::free(p), cudaSuccess; }
+
+cudaError_t copy(void *to, const void *from, size_t bytes, CUdeviceptr on_device) {
+  auto lock = emulator::lock();
+  if (!emulator::accessible(on_device)) return cudaErrorInvalidValue;
+  emulator::finish();
+  memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t copy_to_host(void *to, CUdeviceptr from, size_t bytes) { return copy(to, reinterpret_cast<void *>(from), bytes, from); }
+cudaError_t copy_from_host(CUdeviceptr to, const void *from, size_t bytes) { return copy(reinterpret_cast<void *>(to), from, bytes, to); }
 
 // with_context calls a function of the runtime if the thread has a context. Errors have the driver's
 // numbers.
@@ -61,11 +104,19 @@ void *cudadriver_symbol(const char *name) {
   static const std::map<std::string, void *> functions = {
       {"cuGetErrorName", generic(error_name)},
       {"cuInit", generic(init)},
+      {"cuDeviceGetCount", generic(device_count)},
+      {"cuDeviceCanAccessPeer", generic(can_access_peer)},
       {"cuDeviceGet", generic(device_get)},
       {"cuDeviceGetAttribute", generic(attribute)},
       {"cuDevicePrimaryCtxRetain", generic(retain)},
       {"cuCtxGetCurrent", generic(current)},
       {"cuCtxSetCurrent", generic(set_current)},
+      {"cuCtxSynchronize", generic(with_context<synchronize>)},
+      {"cuThreadExchangeStreamCaptureMode", generic(exchange_mode)},
+      {"cuMemHostAlloc", generic(with_context<host_alloc, void **, size_t, unsigned>)},
+      {"cuMemFreeHost", generic(with_context<host_free, void *>)},
+      {"cuMemcpyDtoH_v2", generic(with_context<copy_to_host, void *, CUdeviceptr, size_t>)},
+      {"cuMemcpyHtoD_v2", generic(with_context<copy_from_host, CUdeviceptr, const void *, size_t>)},
       {"cuMemAlloc_v2", generic(cuMemAlloc)},
       {"cuMemFree_v2", generic(cuMemFree)},
       {"cuMemGetInfo_v2", generic(cuMemGetInfo)},
@@ -73,6 +124,7 @@ void *cudadriver_symbol(const char *name) {
       {"cuStreamSynchronize", generic(with_context<cudaStreamSynchronize, CUstream>)},
       {"cuStreamDestroy_v2", generic(with_context<cudaStreamDestroy, CUstream>)},
       {"cuStreamWaitEvent", generic(with_context<cudaStreamWaitEvent, CUstream, CUevent, unsigned>)},
+      {"cuStreamIsCapturing", generic(with_context<cudaStreamIsCapturing, CUstream, cudaStreamCaptureStatus *>)},
       {"cuEventCreate", generic(with_context<cudaEventCreateWithFlags, CUevent *, unsigned>)},
       {"cuEventRecord", generic(with_context<cudaEventRecord, CUevent, CUstream>)},
       {"cuEventQuery", generic(with_context<query, CUevent>)},
@@ -80,6 +132,7 @@ void *cudadriver_symbol(const char *name) {
       {"cuEventDestroy_v2", generic(with_context<cudaEventDestroy, CUevent>)},
       FUNCTION(cuMemGetAllocationGranularity), FUNCTION(cuMemAddressReserve), FUNCTION(cuMemAddressFree),
       FUNCTION(cuMemCreate), FUNCTION(cuMemRelease), FUNCTION(cuMemMap), FUNCTION(cuMemUnmap), FUNCTION(cuMemSetAccess),
+      FUNCTION(cuMemExportToShareableHandle), FUNCTION(cuMemImportFromShareableHandle),
       FUNCTION(cuMemPoolCreate), FUNCTION(cuMemPoolDestroy), FUNCTION(cuMemPoolSetAttribute), FUNCTION(cuMemPoolGetAttribute),
       FUNCTION(cuMemPoolTrimTo), FUNCTION(cuMemAllocFromPoolAsync), FUNCTION(cuMemFreeAsync),
       FUNCTION(cuDeviceGetGraphMemAttribute), FUNCTION(cuDeviceSetGraphMemAttribute), FUNCTION(cuDeviceGraphMemTrim),

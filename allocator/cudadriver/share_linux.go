@@ -1,0 +1,149 @@
+package cudadriver
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+)
+
+// sendParts sends h and then the sizes of the parts, with the descriptors that export returns.
+func sendParts(c *net.UnixConn, h header, parts []Part, export func(pages uintptr) (fd int, err error)) error {
+	if _, err := c.Write(h.encode()); err != nil {
+		return err
+	}
+	first := true
+	for batch := range slices.Chunk(parts, maxDescriptors) {
+		if !first {
+			// The kernel limits how many descriptors are under way.
+			if _, err := io.ReadFull(c, make([]byte, len(more))); err != nil {
+				return fmt.Errorf("the receiver wants no more: %w", err)
+			}
+		}
+		first = false
+		if err := sendBatch(c, batch, export); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// more is what a receiver answers to a batch, other than the last.
+var more = []byte{1}
+
+func sendBatch(c *net.UnixConn, batch []Part, export func(pages uintptr) (fd int, err error)) (err error) {
+	fds := make([]int, 0, len(batch))
+	defer func() { err = first(err, closeAll(fds)) }()
+	var sizes []byte
+	for _, p := range batch {
+		fd, err := export(p.Pages)
+		if err != nil {
+			return err
+		}
+		fds = append(fds, fd)
+		sizes = binary.LittleEndian.AppendUint64(sizes, uint64(p.Bytes))
+	}
+	n, _, err := c.WriteMsgUnix(sizes, syscall.UnixRights(fds...), nil)
+	if err == nil {
+		_, err = c.Write(sizes[n:])
+	}
+	return err
+}
+
+// receiveParts receives what sendParts sends. It calls begin with the header and accept with each
+// descriptor, which it closes afterwards. The first error ends it.
+func receiveParts(c *net.UnixConn, begin func(header) error, accept func(fd int, bytes int64) error) (header, error) {
+	first := make([]byte, headerBytes)
+	if _, err := io.ReadFull(c, first); err != nil {
+		return header{}, err
+	}
+	h, err := decode(first)
+	if err == nil {
+		err = begin(h)
+	}
+	total := int64(0)
+	checked := func(fd int, bytes int64) error {
+		if total == 0 && bytes <= h.offset || bytes <= 0 || bytes > h.total-total {
+			return fmt.Errorf("a part of %d bytes in memory of %d", bytes, h.total)
+		}
+		total += bytes
+		return accept(fd, bytes)
+	}
+	for left := h.parts; left > 0 && err == nil; {
+		n := min(left, maxDescriptors)
+		left -= n
+		if err = receiveBatch(c, n, checked); err == nil && left > 0 {
+			_, err = c.Write(more)
+		}
+	}
+	if err == nil && total != h.total {
+		err = fmt.Errorf("parts of %d bytes in memory of %d", total, h.total)
+	}
+	return h, err
+}
+
+// receiveBatch receives n parts.
+func receiveBatch(c *net.UnixConn, n int, accept func(fd int, bytes int64) error) (err error) {
+	var fds []int
+	defer func() { err = first(err, closeAll(fds)) }()
+	sizes, control := make([]byte, 8*n), make([]byte, syscall.CmsgSpace(4*maxDescriptors))
+	for got := 0; got < len(sizes); {
+		k, controls, _, _, err := c.ReadMsgUnix(sizes[got:], control)
+		rights, bad := descriptors(control[:controls])
+		fds = append(fds, rights...)
+		switch {
+		case err != nil:
+			return err
+		case bad != nil:
+			return bad
+		case k == 0:
+			return io.ErrUnexpectedEOF
+		case len(fds) > n:
+			return fmt.Errorf("more than %d descriptors for %d parts", n, n)
+		}
+		got += k
+	}
+	if len(fds) < n {
+		return fmt.Errorf("%d descriptors for %d parts: the sender sent too few, or ulimit -n is too low", len(fds), n)
+	}
+	for i, fd := range fds {
+		if err := accept(fd, int64(binary.LittleEndian.Uint64(sizes[8*i:]))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// descriptors returns the file descriptors of control messages.
+func descriptors(control []byte) (fds []int, err error) {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	for _, m := range messages {
+		if m.Header.Level != syscall.SOL_SOCKET || m.Header.Type != syscall.SCM_RIGHTS {
+			continue
+		}
+		rights, bad := syscall.ParseUnixRights(&m)
+		fds, err = append(fds, rights...), first(err, bad)
+	}
+	return fds, err
+}
+
+func closeAll(fds []int) (err error) {
+	for _, fd := range fds {
+		if bad := syscall.Close(fd); bad != nil && !errors.Is(bad, syscall.EINTR) {
+			err = first(err, os.NewSyscallError("close", bad))
+		}
+	}
+	return err
+}
+
+// first returns the first error.
+func first(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
