@@ -3,7 +3,6 @@ package run
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -85,19 +84,7 @@ func tracePath(path string, c backend.Subject, several bool) string {
 // for PyTorch's tools, .csv as RMM writes it. It returns a line about it.
 func (r *runner) writeTrace(path string) (note string, err error) {
 	t := r.trace
-	f, err := os.Create(path)
-	if err != nil {
-		return "", err
-	}
-	switch filepath.Ext(path) {
-	case ".json":
-		err = observe.WritePerfetto(f, t, r.kernels...)
-	case ".pickle":
-		err = observe.WriteSnapshot(f, t, allocator.MapOf(t))
-	default:
-		err = observe.WriteCSV(f, t)
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := observe.WriteFile(path, t, allocator.MapOf(t), r.kernels...); err != nil {
 		return "", err
 	}
 	events, overflow := t.Events()
