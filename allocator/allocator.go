@@ -54,9 +54,10 @@
 // While a stream is captured into a graph, use a Pool that has only ever served that stream, also in
 // RecordStream. Alloc and Free then use no events, with three exceptions: when memory runs out, when
 // GCThreshold is passed and when there are thousands of stitches. They only ask the driver for memory,
-// and the graph contains only addresses. Capture in the mode cudaStreamCaptureModeRelaxed: in the global
-// mode, cudaMalloc on any thread invalidates the capture; in the thread-local mode, only one on the
-// capturing thread does.
+// and the graph contains only addresses. Over package cudadriver any capture mode will do. With another
+// driver capture in the mode cudaStreamCaptureModeRelaxed, unless the driver sets that mode for its
+// calls: in the global mode, cudaMalloc on any thread invalidates the capture; in the thread-local mode,
+// only one on the capturing thread does.
 //
 // With several streams a request may record an event on the captured stream. The event then belongs to
 // the graph: a stream that waits for it joins the capture, and the host cannot query it: a query
@@ -131,7 +132,8 @@
 // The package is for Go programs, without a C interface. It knows no GPU. It needs a [Driver], and for
 // virtual segments a [PageDriver]. So the same code runs on a GPU (package cudadriver), on host memory,
 // and on the fake of package allocatortest, which reports errors that would corrupt memory on a GPU.
-// Package cudadriver uses one device per process, and exports no memory to other processes.
+// A [Pool] has memory of one device: a program with several devices makes one for each, over a driver of
+// that device.
 //
 // A program may have its own driver, its own allocator that wraps one of these, and its own [Placement],
 // which chooses among free blocks in place of one of [Strategies]. The examples show an allocator and a

@@ -13,6 +13,9 @@ import (
 	"mlpool/kernels/nn"
 )
 
+// inChild is in the environment of programs that a test starts.
+const inChild = "CUDADRIVER_TEST_CHILD"
+
 // requireDevice is kerneltest.RequireGPU for tests that launch no kernel and so do not need
 // the tag cuda.
 func requireDevice(t *testing.T) {
@@ -206,6 +209,27 @@ func TestMalloc(t *testing.T) {
 	if after.Malloc != before.Malloc+1 || after.Free != before.Free+1 {
 		t.Errorf("counters went from %+v to %+v", before, after)
 	}
+}
+
+func TestIsCapturing(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	var d cudadriver.Driver
+	s, other := newStream(t), newStream(t)
+	check := func(stream uintptr, want bool) {
+		t.Helper()
+		if got, err := d.IsCapturing(stream); got != want || err != nil {
+			t.Errorf("stream %#x is capturing: %v, %v, want %v", stream, got, err, want)
+		}
+	}
+	check(s.Handle(), false)
+	try(t, s.BeginCapture())
+	check(s.Handle(), true)
+	check(other.Handle(), false)
+	check(0, false)
+	g, err := s.EndCapture()
+	try(t, err)
+	try(t, g.Close())
+	check(s.Handle(), false)
 }
 
 // spinCycles keeps a stream busy for about ten milliseconds, in cycles of the GPU: far

@@ -2,6 +2,7 @@ package cudadriver_test
 
 import (
 	"log"
+	"net"
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
@@ -65,4 +66,38 @@ func ExampleMemPool() {
 	if err := async.Close(); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// Two processes share a block. The pages of the sender come from its PageDriver calls or from its
+// pool. The example needs two processes with a GPU, so it is only compiled.
+func ExampleDriver_Send() {
+	send := func(c *net.UnixConn) error {
+		driver, err := cudadriver.New(cudadriver.Options{Shareable: true})
+		if err != nil {
+			return err
+		}
+		page, err := driver.PageSize()
+		if err != nil {
+			return err
+		}
+		pages, err := driver.CreatePages(page)
+		if err != nil {
+			return err
+		}
+		parts := []cudadriver.Part{{Pages: pages, Bytes: page}}
+		return driver.Send(c, cudadriver.Memory{Pages: parts, Bytes: 4096})
+	}
+	receive := func(c *net.UnixConn) error {
+		driver, err := cudadriver.New(cudadriver.Options{Device: 1})
+		if err != nil {
+			return err
+		}
+		block, err := driver.Receive(c)
+		if err != nil {
+			return err
+		}
+		// Work on block.Addr is queued on a stream of device 1 here, and waited for.
+		return block.Close()
+	}
+	_, _ = send, receive
 }

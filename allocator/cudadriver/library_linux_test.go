@@ -38,9 +38,6 @@ func withLibrary(t *testing.T, folder string, tests ...string) string {
 	return string(out)
 }
 
-// inChild is in the environment of the programs that withLibrary starts.
-const inChild = "CUDADRIVER_TEST_LIBRARY"
-
 // oldDriver compiles a driver and returns its folder.
 func oldDriver(t *testing.T, flags ...string) string {
 	t.Helper()

@@ -31,18 +31,21 @@ func TestAllocatorsOnHostMemory(t *testing.T) {
 
 func TestAllocatorsOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
+	over := func(d allocator.Driver, o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
 		return func(t *testing.T) *allocatortest.Env {
 			o.MaxBytes = limit
-			env := newEnv(newPool(t, cudadriver.Driver{}, o), cudaQueues(t))
+			env := newEnv(newPool(t, d, o), cudaQueues(t))
 			env.Limit, env.Caches, env.Returns = limit, true, true
 			return env
 		}
 	}
+	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env { return over(cudadriver.Driver{}, o) }
 	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
 		"pool":               pool(allocator.PoolOptions{}),
 		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		"pool/shared":        over(sharedDriver(t), allocator.PoolOptions{}),
+		"pool/host":          over(cudadriver.HostDriver{}, allocator.PoolOptions{}),
 		"async": func(t *testing.T) *allocatortest.Env {
 			p, err := cudadriver.NewMemPool()
 			if err != nil {
@@ -53,6 +56,24 @@ func TestAllocatorsOnGPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { allocatortest.Run(t, open) })
 	}
+}
+
+// sharedDriver returns a Driver whose pages other processes and a second device, if there is one, can use.
+func sharedDriver(t *testing.T) cudadriver.Driver {
+	t.Helper()
+	devices, err := cudadriver.DeviceCount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []cudadriver.Options{{Peers: []int{1}[:min(devices-1, 1)], Shareable: true}, {Shareable: true}, {}} {
+		d, err := cudadriver.New(o)
+		if err == nil {
+			return d
+		}
+		t.Log(err)
+	}
+	t.Fatal("no Driver of device 0")
+	return cudadriver.Driver{}
 }
 
 func newPool(t *testing.T, d allocator.Driver, o allocator.PoolOptions) allocator.Allocator {
