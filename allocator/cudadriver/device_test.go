@@ -3,7 +3,9 @@ package cudadriver_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 
 	"mlpool/allocator"
@@ -15,6 +17,27 @@ import (
 
 // inChild is in the environment of programs that a test starts.
 const inChild = "CUDADRIVER_TEST_CHILD"
+
+// again runs tests again in a separate program, with one more variable in the environment, and
+// returns what they print.
+func again(t *testing.T, variable string, tests ...string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^("+strings.Join(tests, "|")+")$")
+	cmd.Env = append(os.Environ(), variable, inChild+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	for _, name := range tests {
+		if !strings.Contains(string(out), "--- PASS: "+name+" ") {
+			t.Errorf("%s did not pass", name)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", out)
+	}
+	return string(out)
+}
 
 // requireDevice is kerneltest.RequireGPU for tests that launch no kernel and so do not need
 // the tag cuda.

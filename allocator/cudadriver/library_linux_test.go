@@ -14,28 +14,13 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// withLibrary runs tests again in a separate program, with libcuda.so.1 from folder,
-// and returns what they print.
+// withLibrary runs tests again with libcuda.so.1 from folder, and returns what they print.
 func withLibrary(t *testing.T, folder string, tests ...string) string {
 	t.Helper()
 	if kerneltest.Emulated() {
 		t.Skip("the emulated driver comes before every library")
 	}
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^("+strings.Join(tests, "|")+")$")
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, inChild+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("%v", err)
-	}
-	for _, name := range tests {
-		if !strings.Contains(string(out), "--- PASS: "+name+" ") {
-			t.Errorf("%s did not pass", name)
-		}
-	}
-	if t.Failed() {
-		t.Logf("%s", out)
-	}
-	return string(out)
+	return again(t, "LD_LIBRARY_PATH="+folder, tests...)
 }
 
 // oldDriver compiles a driver and returns its folder.
@@ -57,7 +42,8 @@ func oldDriver(t *testing.T, flags ...string) string {
 func runThread(t *testing.T, folder string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "thread")
-	build := exec.Command("gcc", "-I.", "-o", program, "testdata/thread.c", "context.c", "driver.c", "-ldl", "-lpthread")
+	sources := []string{"testdata/thread.c", "context.c", "driver.c"}
+	build := exec.Command("gcc", append(sources, "-I.", "-o", program, "-ldl", "-lpthread")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

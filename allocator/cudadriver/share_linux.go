@@ -56,7 +56,9 @@ func sendBatch(c *net.UnixConn, batch []Part, export func(pages uintptr) (fd int
 
 // receiveParts receives what sendParts sends. It calls begin with the header and accept with each
 // descriptor, which it closes afterwards. The first error ends it.
-func receiveParts(c *net.UnixConn, begin func(header) error, accept func(fd int, bytes int64) error) (header, error) {
+func receiveParts(c *net.UnixConn, begin func(header) error,
+	accept func(fd int, bytes int64) error) (header, error) {
+
 	first := make([]byte, headerBytes)
 	if _, err := io.ReadFull(c, first); err != nil {
 		return header{}, err
@@ -108,7 +110,7 @@ func receiveBatch(c *net.UnixConn, n int, accept func(fd int, bytes int64) error
 		got += k
 	}
 	if len(fds) < n {
-		return fmt.Errorf("%d descriptors for %d parts: the sender sent too few, or ulimit -n is too low", len(fds), n)
+		return fmt.Errorf("%d descriptors for %d parts: too few were sent, or ulimit -n is too low", len(fds), n)
 	}
 	for i, fd := range fds {
 		if err := accept(fd, int64(binary.LittleEndian.Uint64(sizes[8*i:]))); err != nil {

@@ -127,7 +127,8 @@ func TestShare(t *testing.T) {
 	if now := free(); kerneltest.Emulated() && now != before {
 		t.Errorf("%d bytes are left over", before-now)
 	}
-	if now := cudadriver.Counters(); now.ExportPages != calls.ExportPages+3 || now.ImportPages != calls.ImportPages+3 {
+	now := cudadriver.Counters()
+	if now.ExportPages != calls.ExportPages+3 || now.ImportPages != calls.ImportPages+3 {
 		t.Errorf("counters went from %+v to %+v", calls, now)
 	}
 }
@@ -172,7 +173,8 @@ func TestShareRefused(t *testing.T) {
 	try(t, err)
 	defer null.Close()
 	of := func(pages uintptr, partBytes, offset, bytes int64) cudadriver.Memory {
-		return cudadriver.Memory{Pages: []cudadriver.Part{{Pages: pages, Bytes: partBytes}}, Offset: offset, Bytes: bytes}
+		parts := []cudadriver.Part{{Pages: pages, Bytes: partBytes}}
+		return cudadriver.Memory{Pages: parts, Offset: offset, Bytes: bytes}
 	}
 	for name, err := range map[string]error{
 		"no parts":               send(d, cudadriver.Memory{Bytes: 1}),
@@ -224,7 +226,8 @@ func TestTwoProcesses(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$")
 	child.ExtraFiles = []*os.File{file}
 	child.Env = append(os.Environ(), inChild+"=1", fmt.Sprint("BLOCK_BYTES=", bytes))
-	if _, err := cudadriver.New(cudadriver.Options{Device: 0, Peers: []int{1}}); err == nil && !kerneltest.Emulated() {
+	_, err = cudadriver.New(cudadriver.Options{Peers: []int{1}})
+	if err == nil && !kerneltest.Emulated() {
 		child.Env = append(child.Env, "CUDA_VISIBLE_DEVICES="+swapped(os.Getenv("CUDA_VISIBLE_DEVICES")))
 	}
 	var out strings.Builder
@@ -234,7 +237,8 @@ func TestTwoProcesses(t *testing.T) {
 	sent := d.Send(a, cudadriver.Memory{Pages: m.parts, Offset: 256, Bytes: bytes})
 	answer := make([]byte, 1)
 	_, read := a.Read(answer)
-	if err := errors.Join(sent, read, child.Wait()); err != nil || !strings.Contains(out.String(), "--- PASS: "+t.Name()) {
+	err = errors.Join(sent, read, child.Wait())
+	if err != nil || !strings.Contains(out.String(), "--- PASS: "+t.Name()) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	words(t, "what the other process wrote", block, 12, bytes, s)

@@ -39,7 +39,9 @@ func TestAllocatorsOnGPU(t *testing.T) {
 			return env
 		}
 	}
-	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env { return over(cudadriver.Driver{}, o) }
+	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
+		return over(cudadriver.Driver{}, o)
+	}
 	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
 		"pool":               pool(allocator.PoolOptions{}),
 		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
@@ -65,7 +67,8 @@ func sharedDriver(t *testing.T) cudadriver.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []cudadriver.Options{{Peers: []int{1}[:min(devices-1, 1)], Shareable: true}, {Shareable: true}, {}} {
+	peers := []int{1}[:min(devices-1, 1)]
+	for _, o := range []cudadriver.Options{{Peers: peers, Shareable: true}, {Shareable: true}, {}} {
 		d, err := cudadriver.New(o)
 		if err == nil {
 			return d

@@ -49,7 +49,7 @@ static int destroy(void *p) {
 int cuInit(unsigned flags) { return initialised = 1, flags ? INVALID_VALUE : SUCCESS; }
 int cuDeviceGetCount(int *count) { return *count = DEVICES, SUCCESS; }
 int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, ordinal < DEVICES ? SUCCESS : INVALID_DEVICE; }
-int cuDeviceCanAccessPeer(int *can, int device, int peer) { return *can = 0, device == peer ? INVALID_DEVICE : SUCCESS; }
+int cuDeviceCanAccessPeer(int *can, int device, int peer) { return *can = 0, device == peer ? INVALID_VALUE : SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
 #ifdef NEWER
   const int attributes = 103;
