@@ -64,9 +64,9 @@
 // invalidates the capture. So do Trim, ReleaseStream, and a request for which the pool looks for memory
 // to release. Poison and Malloc always invalidate it.
 //
-// A graph uses its addresses whenever it is launched. Use a separate pool for captured work, made by
-// [NewDeferredFreePool]: it frees nothing before Close. The calls of an Async over
-// cudadriver.NewGraphPool become part of the graph.
+// A graph uses its addresses whenever it is launched. Use a separate pool for captured work, with
+// PoolOptions.KeepMapped: its addresses stay mapped. The calls of an Async over cudadriver.NewGraphPool
+// become part of the graph.
 //
 // # Growth
 //

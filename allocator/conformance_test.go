@@ -59,7 +59,21 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	}
+	kept := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
+		return func(t *testing.T) *allocatortest.Env {
+			o.KeepMapped = true
+			env := pool(o)(t)
+			env.Returns = false
+			if o.Segments == allocator.SegmentsMalloc {
+				env.Limit = 0 // free segments do not become a larger one
+			}
+			return env
+		}
+	}
 	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
+		"pool/kept mapped":               kept(allocator.PoolOptions{}),
+		"pool/kept mapped/malloc":        kept(allocator.PoolOptions{Segments: allocator.SegmentsMalloc}),
+		"pool/kept mapped/opportunistic": kept(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/opportunistic":             pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/same-stream":               pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/limit":                     pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),

@@ -110,6 +110,10 @@ type PoolOptions struct {
 	// PreallocateBytes are reserved by NewPool in one segment, with virtual segments rounded up to
 	// whole pages.
 	PreallocateBytes int64
+	// KeepMapped keeps all memory mapped where it is until Close or Sleep, so that captured graphs may use
+	// the addresses of freed blocks: neither Trim nor a lack of memory releases any, and stitches stay
+	// mapped. A GCThreshold is then an error.
+	KeepMapped bool
 }
 
 const (
@@ -164,6 +168,9 @@ func (o *PoolOptions) check() error {
 	o.MaxSegmentBytes &^= o.SegmentBytes - 1
 	if !(o.GCThreshold >= 0 && o.GCThreshold <= 1) {
 		return fmt.Errorf("allocator: GCThreshold %v is not within 0 and 1", o.GCThreshold)
+	}
+	if o.KeepMapped && o.GCThreshold > 0 {
+		return fmt.Errorf("allocator: GCThreshold %v releases memory, and KeepMapped keeps it: leave one of them out", o.GCThreshold)
 	}
 	if !(o.MaxFraction >= 0 && o.MaxFraction <= 1) {
 		return fmt.Errorf("allocator: MaxFraction %v is not within 0 and 1", o.MaxFraction)

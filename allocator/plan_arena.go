@@ -253,15 +253,16 @@ func (p *Plan) makeWay() {
 	}
 }
 
-// dropArena releases the arena, a segment, unless it has live blocks. If the driver refuses, the pool gets
-// the arena.
+// dropArena releases the arena, a segment, unless it has live blocks. If the driver refuses, or the pool
+// keeps its memory mapped, the pool gets the arena.
 func (p *Plan) dropArena() {
 	m := p.arena
 	if m == nil || m.live > 0 || m.segment == nil {
 		return
 	}
-	m.ordered = m.ordered && p.pool.events.Sync(m.stream) != nil
-	if m.ordered || p.pool.takeBack(m.segment) != nil {
+	keeps := p.pool.opt.KeepMapped
+	m.ordered = m.ordered && (keeps || p.pool.events.Sync(m.stream) != nil)
+	if keeps || m.ordered || p.pool.takeBack(m.segment) != nil {
 		p.leaveArena()
 	}
 	p.arena = nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
@@ -144,8 +143,14 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 // DriverCalls returns Stats().DriverCalls, and is cheap.
 func (p *Pool) DriverCalls() int64 { return p.driver.calls.Load() }
 
-// driverMeter implements metered.
-func (p *Pool) driverMeter() *meter { return &p.driver }
+// driverMeter implements metered. With KeepMapped, Timed times every call, since a capture makes too few
+// to estimate from a sample.
+func (p *Pool) driverMeter() *meter {
+	if p.opt.KeepMapped {
+		return nil
+	}
+	return &p.driver
+}
 
 // Close implements [Allocator]. If the driver refuses a call, Close returns the error, and another
 // Close tries it again.
@@ -264,72 +269,4 @@ func (p *Pool) preallocate(bytes int64) error {
 		p.unowned.Adopt(g)
 	}
 	return err
-}
-
-// A DeferredFreePool is a [Pool] that returns no memory to the driver before Close.
-// Use it for work that is captured into CUDA graphs: a graph uses its addresses whenever
-// it is launched, so they must stay valid even where the pool trims itself to meet a
-// request. It has malloc segments, since virtual ones unmap addresses.
-//
-// Memory that the pool has released, but that this type still keeps, is not in Stats.Reserved.
-type DeferredFreePool struct {
-	*Pool
-	driver *deferredFree
-}
-
-// NewDeferredFreePool returns a pool on d that frees nothing before Close.
-func NewDeferredFreePool(d Driver, o PoolOptions) (*DeferredFreePool, error) {
-	o.Segments = SegmentsMalloc
-	if d == nil {
-		_, err := NewPool(nil, o)
-		return nil, err
-	}
-	driver := &deferredFree{Driver: d}
-	pool, err := NewPool(driver, o)
-	if err != nil {
-		return nil, errors.Join(err, driver.flush())
-	}
-	return &DeferredFreePool{pool, driver}, nil
-}
-
-// Close implements [Allocator]. Graphs that use the memory must no longer be launched. A second Close
-// retries what the driver refused to free.
-func (p *DeferredFreePool) Close() error {
-	err := p.Pool.Close()
-	return errors.Join(err, p.driver.flush())
-}
-
-// driverMeter implements metered. Timed times every call, since a capture makes too few to estimate from
-// a sample.
-func (p *DeferredFreePool) driverMeter() *meter { return nil }
-
-// A deferredFree is a Driver that frees nothing before flush. It hides the methods of a
-// PageDriver.
-type deferredFree struct {
-	Driver
-	mu    sync.Mutex
-	freed []uintptr
-}
-
-func (d *deferredFree) Free(addr uintptr) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.freed = append(d.freed, addr)
-	return nil
-}
-
-// flush frees what Free was called with, and keeps the addresses that the driver refuses.
-func (d *deferredFree) flush() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var errs []error
-	var refused []uintptr
-	for _, addr := range d.freed {
-		if err := d.Driver.Free(addr); err != nil {
-			errs = append(errs, err)
-			refused = append(refused, addr)
-		}
-	}
-	d.freed = refused
-	return errors.Join(errs...)
 }

@@ -22,7 +22,7 @@ func (p *Pool) freeSegment(g *block.Range) error {
 
 // Trim implements [Allocator]. It waits on the host for the work that used the memory. If more than
 // keep bytes are reserved, it also frees unused events. If the driver refuses some calls, Trim releases
-// the rest, and returns the first error.
+// the rest, and returns the first error. With KeepMapped it releases nothing and does not wait.
 //
 // These calls wait meanwhile: all calls for the stream whose work Trim waits for; an Alloc that no free
 // block of its stream fits, and a Free that fails; and all calls that examine every stream, which are
@@ -34,7 +34,7 @@ func (p *Pool) Trim(keep int64) error {
 	if p.closed {
 		return ErrClosed
 	}
-	trims := p.reserved > keep
+	trims := p.reserved > keep && !p.opt.KeepMapped
 	errs := p.release(keep)
 	if trims {
 		p.events.Trim(&errs)
@@ -60,6 +60,9 @@ func (p *Pool) release(keep int64) (errs []error) {
 	if p.reserved > keep && p.space != nil {
 		p.space.ReleaseKept(&errs)
 		p.reserved = p.space.Held
+	}
+	if p.opt.KeepMapped {
+		return errs
 	}
 	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
 		h := p.unowned // last: the others return what it lent

@@ -92,6 +92,9 @@ func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 // unusedSegments returns the bytes of segments that could be released, and the free bytes of the unowned
 // heap, which may complete one.
 func (p *Pool) unusedSegments() (bytes int64) {
+	if p.opt.KeepMapped {
+		return 0
+	}
 	p.everyHeap(func(h *heap) {
 		if h == p.unowned {
 			bytes += h.Reserved() - h.stats.allocated

@@ -13,7 +13,9 @@ const dropKeeps = 4
 // request finds them done, it and further requests undo some mappings each. A stitch that is used in the
 // meantime stays, and so does one of a stream on which the driver refuses an event.
 func (p *Pool) dropStitches(r *request) (*Block, error) {
-	r.note(p.unmapStitches(r))
+	if !p.opt.KeepMapped {
+		r.note(p.unmapStitches(r))
+	}
 	return nil, nil
 }
 

@@ -140,10 +140,8 @@ func TestTimedEach(t *testing.T) {
 		"wrapped": func(d *tickingDriver) allocator.Allocator {
 			return allocator.NewLimit(allocator.NewMalloc(d), 1<<20)
 		},
-		"deferred free": func(d *tickingDriver) allocator.Allocator {
-			p, err := allocator.NewDeferredFreePool(d, allocator.PoolOptions{SegmentBytes: allocator.Alignment})
-			ok(t, err)
-			return p
+		"kept mapped": func(d *tickingDriver) allocator.Allocator {
+			return newPool(t, d, allocator.PoolOptions{SegmentBytes: allocator.Alignment, KeepMapped: true})
 		},
 		"foreign": func(d *tickingDriver) allocator.Allocator { return foreign{allocator.NewMalloc(d)} },
 		"poison": func(d *tickingDriver) allocator.Allocator {
@@ -163,7 +161,7 @@ func TestTimedEach(t *testing.T) {
 				ok(t, a.Free(allocFrom(t, a, 1000, 1, "each"), 1))
 			}
 			want := pairs * 2 * (takes + tick)
-			if name == "poison" || name == "deferred free" {
+			if name == "poison" || name == "kept mapped" {
 				want = takes + pairs*2*tick // the pool keeps its one segment
 			}
 			if got := a.Time(); got != want {

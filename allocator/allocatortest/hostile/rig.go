@@ -52,6 +52,7 @@ type rig struct {
 	trace  *allocator.Trace
 	limit  *allocator.Limit
 	poison bool
+	keeps  bool // a pool with KeepMapped
 	reuse  allocator.Reuse
 	// pages is the most bytes of pages that a pool may have. A request fails only if it
 	// and the pages in use need more. 0 means unknown.
@@ -147,7 +148,10 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 	if random.IntN(4) == 0 {
 		o.PreallocateBytes = random.Int64N(r.most / 4)
 	}
-	r.reuse = o.Reuse
+	if random.IntN(8) == 0 {
+		o.KeepMapped, o.GCThreshold = true, 0
+	}
+	r.reuse, r.keeps = o.Reuse, o.KeepMapped
 	r.reserved = r.dev.Used
 	r.segments(random, &o)
 	r.say("%+v", o)
@@ -174,6 +178,9 @@ func (r *rig) buildPool(random *rand.Rand) error {
 	o := r.options(random)
 	p, err := allocator.NewPool(r.dev, o)
 	r.top, r.pool = p, p
+	if err == nil {
+		r.bound(p.Segments())
+	}
 	if err == nil && p.Segments() == allocator.SegmentsVirtual && o.Strategy != "sizeclass" && o.Strategy != "slab" {
 		r.pages = r.most // others make blocks larger than was asked for
 	}
@@ -188,7 +195,17 @@ func (r *rig) buildPlan(random *rand.Rand) error {
 	}
 	p, err := allocator.NewPlan(r.dev, o)
 	r.top, r.plan = p, p
+	if err == nil {
+		r.bound(p.Segments())
+	}
 	return err
+}
+
+// bound sets most to unknown for a pool that keeps memory where a request cannot use it.
+func (r *rig) bound(segments string) {
+	if r.keeps && (segments == allocator.SegmentsMalloc || r.reuse == allocator.ReuseSameStream) {
+		r.most = 0
+	}
 }
 
 func (r *rig) buildAsync(*rand.Rand) error {

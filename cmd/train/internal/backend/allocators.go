@@ -106,7 +106,8 @@ func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocato
 	if err != nil {
 		return nil, err
 	}
-	return allocator.NewDeferredFreePool(b.driver(), o)
+	o.KeepMapped = true
+	return allocator.NewPool(b.driver(), o)
 }
 
 // memPoolOptions returns the settings of the driver's pool.
