@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"mlpool/allocator"
 	"mlpool/kernels/nn"
@@ -160,6 +161,12 @@ func Keys() []string {
 	return names
 }
 
+// KeysOf returns the names of the keys of a section, such as "allocator.slack"; none: there is no such
+// section.
+func KeysOf(section string) []string {
+	return slices.DeleteFunc(Keys(), func(name string) bool { return !strings.HasPrefix(name, section+".") })
+}
+
 // Value returns the value that c has for a key, or nil if there is no such key.
 func (c Config) Value(name string) any {
 	if i := index(name); i >= 0 {
@@ -237,6 +244,18 @@ func (c Config) Activation() nn.Activation { return nn.ReLU }
 
 // Update returns what a step does to the weights.
 func (c Config) Update() nn.Update { return nn.Update{Rule: nn.SGD, Rate: c.Train.LearningRate} }
+
+// PoolOptions returns the options of a pool, or of the pool behind a plan. The error is one of key reuse;
+// [allocator.NewPool] checks the others.
+func (a Allocator) PoolOptions() (allocator.PoolOptions, error) {
+	reuse, err := allocator.ParseReuse(a.Reuse)
+	return allocator.PoolOptions{
+		Strategy: a.Strategy, Reuse: reuse, Segments: a.Segments,
+		SegmentBytes: int64(a.SegmentBytes), MaxSegmentBytes: int64(a.MaxSegmentBytes),
+		MaxBytes: int64(a.MaxBytes), MaxFraction: a.MaxFraction, MaxSplitBytes: int64(a.MaxSplitBytes),
+		GCThreshold: a.GcThreshold, Slack: a.Slack, PreallocateBytes: int64(a.Preallocate),
+	}, err
+}
 
 // CheckData returns an error if a training set of trainRows rows has less than one batch
 // for each of the ranks.

@@ -160,9 +160,7 @@ type refuser struct{}
 func (refuser) UnmarshalTOML(any) error { return errors.New("refused") }
 
 // isSection reports whether a section has keys.
-func isSection(name string) bool {
-	return slices.ContainsFunc(keys, func(k key) bool { return strings.HasPrefix(k.name, name+".") })
-}
+func isSection(name string) bool { return len(KeysOf(name)) > 0 }
 
 // synonyms are other programs' words for keys.
 var synonyms = map[string]string{

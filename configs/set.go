@@ -3,6 +3,7 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -13,7 +14,6 @@ import (
 // CheckSetting returns the error that [Parse] would return for a setting over any text.
 func CheckSetting(setting string) error {
 	c := Default()
-	c.places = map[string]string{}
 	return c.apply(setting)
 }
 
@@ -21,26 +21,40 @@ func CheckSetting(setting string) error {
 func (c *Config) apply(setting string) error {
 	name, value, found := strings.Cut(setting, "=")
 	name = strings.TrimSpace(name)
-	place := "-set " + printable(name)
 	if !found || name == "" {
 		return fmt.Errorf("-set %s: want KEY=VALUE, as in -set train.bsz=128", printable(setting))
 	}
+	if err := c.Set(name, value); err != nil {
+		return fmt.Errorf("-set %w", err)
+	}
+	c.places[name] = "-set " + name
+	return nil
+}
+
+// Set sets one of [Keys], such as "allocator.slack", from text as flag -set does. The value is TOML; a
+// string needs no quotes. The error is one line that begins with the name, and nothing has changed then.
+// Set does not compare the value with those of other keys.
+func (c *Config) Set(name, value string) error {
 	i := index(name)
 	if i < 0 {
 		path := toml.Key(strings.SplitN(name, ".", 2))
 		if isSection(name) {
 			path = toml.Key{name, ""} // so that the error lists its keys
 		}
-		return fmt.Errorf("%s: %w", place, unknown(path))
+		return fmt.Errorf("%s: %w", printable(name), unknown(path))
 	}
 	v, err := settingValue(value)
 	if err == nil {
 		err = keys[i].set(c, v)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", place, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	c.places[name] = place
+	c.places = maps.Clone(c.places) // which copies of c share
+	if c.places == nil {
+		c.places = map[string]string{}
+	}
+	c.places[name] = name
 	return nil
 }
 

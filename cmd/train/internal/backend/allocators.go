@@ -123,19 +123,11 @@ func memPoolOptions(c configs.Allocator) cudadriver.MemPoolOptions {
 // poolOptions returns the options of a pool on d. Their Segments is the kind that the pool will
 // have.
 func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOptions, err error) {
-	c := cfg.Allocator
-	reuse, err := allocator.ParseReuse(c.Reuse)
-	if err != nil {
+	if o, err = cfg.Allocator.PoolOptions(); err != nil {
 		return o, cfg.Errorf("allocator.reuse", "%w", err)
 	}
-	o = allocator.PoolOptions{
-		Strategy: c.Strategy, Reuse: reuse, Segments: c.Segments,
-		SegmentBytes: int64(c.SegmentBytes), MaxSegmentBytes: int64(c.MaxSegmentBytes),
-		MaxBytes: int64(c.MaxBytes), MaxFraction: c.MaxFraction, MaxSplitBytes: int64(c.MaxSplitBytes),
-		GCThreshold: c.GcThreshold, Slack: c.Slack, PreallocateBytes: int64(c.Preallocate),
-	}
 	if o.Segments, err = segmentsOn(d, o); err != nil {
-		return o, cfg.Errorf("allocator.segments", `%q is not available: %w; use "malloc", or leave it out`, c.Segments, err)
+		return o, cfg.Errorf("allocator.segments", `%q is not available: %w; use "malloc", or leave it out`, cfg.Allocator.Segments, err)
 	}
 	return o, nil
 }
