@@ -114,6 +114,10 @@ type PoolOptions struct {
 	// the addresses of freed blocks: neither Trim nor a lack of memory releases any, and stitches stay
 	// mapped. A GCThreshold is then an error.
 	KeepMapped bool
+	// Reclaim, if not nil, is called with no lock held before a request that no free block of its stream's
+	// heap fits. A program that keeps freed blocks for its next requests frees them here, so that they serve
+	// this one. It must not allocate. A Plan ignores it.
+	Reclaim func()
 }
 
 const (

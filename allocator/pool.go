@@ -19,7 +19,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Pool{opt: o, driver: meter{driver: d}}
+	p := &Pool{opt: o, driver: meter{driver: d}, reclaim: o.Reclaim}
 	p.events.Driver = &p.driver
 	if err := p.limit(); err != nil {
 		return nil, err

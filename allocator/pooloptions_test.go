@@ -307,3 +307,32 @@ func TestMaxSplit(t *testing.T) {
 	r.freeAll(blocks, 1)
 	r.close()
 }
+
+// TestReclaim keeps freed blocks outside of the pool. A request that none of the pool's free blocks fits gets
+// their memory, and the pool does not grow.
+func TestReclaim(t *testing.T) {
+	for _, segments := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		t.Run(segments, func(t *testing.T) {
+			var r *rig
+			var kept []allocator.Block
+			calls := 0
+			r = newRig(t, allocator.PoolOptions{Segments: segments, Reclaim: func() {
+				calls++
+				for _, b := range kept {
+					r.must(r.Free(b, 1))
+				}
+				kept = nil
+			}})
+			var blocks []allocator.Block
+			for range 4 {
+				blocks = append(blocks, r.alloc(1<<20, 1))
+			}
+			kept, calls = blocks[1:], 0
+			reserved := r.Stats().Reserved
+			r.alloc(2<<20, 1)
+			if st := r.Stats(); calls != 1 || st.Reserved != reserved || len(kept) > 0 {
+				t.Errorf("%d calls, %d blocks kept, %d bytes reserved, before %d", calls, len(kept), st.Reserved, reserved)
+			}
+		})
+	}
+}

@@ -30,8 +30,8 @@ type Pool struct {
 	users  order.Users
 	events order.Events
 
-	// reclaim, if not nil, takes back memory that a plan does not need. It is called when no free
-	// block of the stream's heap serves a request.
+	// reclaim is opt.Reclaim or, of a plan's pool, takes back memory that the plan does not need. It is
+	// called when no free block of the stream's heap serves a request. It may be nil.
 	reclaim func()
 
 	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
