@@ -30,14 +30,15 @@
 // With [Options].Peers, kernels of other devices can read and write pages that are mapped with
 // MapPages, as a Pool of virtual segments does. With Options.Shareable, pages can be exported to
 // other processes: [Driver.Send] sends the pages of a block over a Unix socket, and [Driver.Receive]
-// maps them in another process. Memory of Malloc has neither.
+// maps them in another process. Neither works with memory of Malloc.
 //
 // # Captures
 //
 // Each call sets the thread's capture mode to CU_STREAM_CAPTURE_MODE_RELAXED, and restores it. So a
 // call that allocates or maps memory, or queries an event, invalidates no capture of a CUDA graph, in
 // whatever mode a thread captures. Calls that conflict with a capture still invalidate it: waits for
-// a captured stream or for the whole device, and queries of events recorded in the capture.
+// a captured stream or for the whole device, queries of events recorded in the capture and, if the
+// captured stream is one that waits for the default stream, CopyToHost and CopyFromHost.
 //
 // # Fork
 //

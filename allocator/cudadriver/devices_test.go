@@ -109,6 +109,7 @@ func TestDevices(t *testing.T) {
 
 // TestPeers reads and writes pages of device 0 with device 1.
 func TestPeers(t *testing.T) {
+	pageSize(t)
 	zero, one := twoDevices(t, cudadriver.Options{Peers: []int{1, 0, 1}, Shareable: true})
 	page, err := zero.PageSize()
 	try(t, err)

@@ -26,7 +26,7 @@ func (d Driver) CreatePages(bytes int64) (pages uintptr, err error) {
 	return pages, check("CreatePages", code)
 }
 
-// ReleasePages releases memory of CreatePages. The device keeps it while it is mapped.
+// ReleasePages releases memory of CreatePages or ImportPages. The device keeps it while it is mapped.
 func (d Driver) ReleasePages(pages uintptr) error {
 	counts.releasePages.Add(1)
 	return check("ReleasePages", rawReleasePages(d.device, pages))

@@ -63,8 +63,8 @@ type Received struct {
 }
 
 // Receive maps the memory that another process sends over c, which the device of d and its peers can
-// then use. A sender can make it fail but not do harm, except to the contents of the memory. After an
-// error, close c.
+// then use. It checks what it receives: another message than that of Send is an error, after which
+// nothing is left. Deadlines of c apply. After an error, close c.
 func (d Driver) Receive(c *net.UnixConn) (*Received, error) {
 	const op = "Receive"
 	page, err := d.PageSize()
