@@ -231,6 +231,7 @@ var (
 	ErrDoubleFree   = errors.New("allocator: block was freed before")
 	ErrUnknownBlock = errors.New("allocator: block is not of this allocator")
 	ErrClosed       = errors.New("allocator: already closed")
+	ErrAsleep       = errors.New("allocator: the pool is asleep: call Wake first")
 )
 
 // LiveBlock describes a live block.

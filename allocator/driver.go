@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"mlpool/allocator/internal/undo"
 )
 
-// What an allocator needs of a driver, the counts of its calls, and the errors when it has no memory.
+// What an allocator needs of a driver, and the errors when it has no memory.
 
 // A Driver has the calls of a device that a Pool needs. Package cudadriver implements it for CUDA,
 // mlpool/kernels/device for host memory. Addresses, streams and events are opaque; 0 is neither an
@@ -68,6 +66,19 @@ type PageDriver interface {
 	UnmapPages(addr uintptr, bytes int64) error
 }
 
+// A HostCopier is a [PageDriver] that copies the contents of a [Pool] to host memory while it sleeps. Each
+// copy is done when the call returns.
+type HostCopier interface {
+	// MallocHost returns bytes of host memory, which is pinned if that makes copies faster.
+	MallocHost(bytes int64) (addr uintptr, err error)
+	// FreeHost frees memory of MallocHost.
+	FreeHost(addr uintptr) error
+	// CopyToHost copies bytes at addr, of one or several MapPages side by side, to host memory.
+	CopyToHost(host, addr uintptr, bytes int64) error
+	// CopyFromHost copies them back.
+	CopyFromHost(addr, host uintptr, bytes int64) error
+}
+
 // An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync and related calls,
 // on a pool that serves nobody else.
 //
@@ -87,128 +98,6 @@ type AsyncDriver interface {
 	TrimPool(keep int64) error
 	// ClosePool destroys the pool.
 	ClosePool() error
-}
-
-// A metered Allocator rarely calls its driver, and measures these calls.
-type metered interface {
-	driverMeter() *meter // nil: every call may be long
-}
-
-// A meter is a Driver that counts its calls, and measures them once it has a clock.
-type meter struct {
-	driver Driver
-	paged  PageDriver // driver, if it maps pages
-	counters
-	clock atomic.Pointer[clock] // nil: do not measure
-	spent atomic.Int64          // nanoseconds in calls since clock was set
-}
-
-// counters are the fields of Stats that count calls to the driver and failed requests.
-type counters struct{ calls, mallocs, waits, mappings, refused atomic.Int64 }
-
-// fill sets the counters of st.
-func (c *counters) fill(st *Stats) {
-	st.Refused = c.refused.Load()
-	st.DriverCalls, st.DriverMallocs = c.calls.Load(), c.mallocs.Load()
-	st.HostWaits = c.waits.Load()
-	st.Mappings = c.mappings.Load()
-}
-
-// A clock returns the time since an arbitrary moment.
-type clock func() time.Duration
-
-// begin counts a call and returns when it began, or -1 without a clock.
-func (m *meter) begin() time.Duration {
-	m.calls.Add(1)
-	if c := m.clock.Load(); c != nil {
-		return (*c)()
-	}
-	return -1
-}
-
-func (m *meter) end(from time.Duration) {
-	if from >= 0 {
-		m.spent.Add(int64((*m.clock.Load())() - from))
-	}
-}
-
-func (m *meter) Malloc(bytes int64) (uintptr, error) {
-	m.mallocs.Add(1)
-	defer m.end(m.begin())
-	return m.driver.Malloc(bytes)
-}
-
-func (m *meter) Free(addr uintptr) error {
-	defer m.end(m.begin())
-	return m.driver.Free(addr)
-}
-
-func (m *meter) MemInfo() (free, total int64, err error) {
-	defer m.end(m.begin())
-	return m.driver.MemInfo()
-}
-
-func (m *meter) NewEvent() (uintptr, error) {
-	defer m.end(m.begin())
-	return m.driver.NewEvent()
-}
-
-func (m *meter) RecordEvent(event, stream uintptr) error {
-	defer m.end(m.begin())
-	return m.driver.RecordEvent(event, stream)
-}
-
-func (m *meter) QueryEvent(event uintptr) (bool, error) {
-	defer m.end(m.begin())
-	return m.driver.QueryEvent(event)
-}
-
-func (m *meter) WaitEvent(stream, event uintptr) error {
-	defer m.end(m.begin())
-	return m.driver.WaitEvent(stream, event)
-}
-
-func (m *meter) SyncEvent(event uintptr) error {
-	m.waits.Add(1)
-	defer m.end(m.begin())
-	return m.driver.SyncEvent(event)
-}
-
-func (m *meter) FreeEvent(event uintptr) error {
-	defer m.end(m.begin())
-	return m.driver.FreeEvent(event)
-}
-
-func (m *meter) ReserveRange(bytes int64) (uintptr, error) {
-	defer m.end(m.begin())
-	return m.paged.ReserveRange(bytes)
-}
-
-func (m *meter) ReleaseRange(addr uintptr, bytes int64) error {
-	defer m.end(m.begin())
-	return m.paged.ReleaseRange(addr, bytes)
-}
-
-func (m *meter) CreatePages(bytes int64) (uintptr, error) {
-	m.mallocs.Add(1)
-	defer m.end(m.begin())
-	return m.paged.CreatePages(bytes)
-}
-
-func (m *meter) ReleasePages(pages uintptr) error {
-	defer m.end(m.begin())
-	return m.paged.ReleasePages(pages)
-}
-
-func (m *meter) MapPages(addr, pages uintptr, bytes int64) error {
-	m.mappings.Add(1)
-	defer m.end(m.begin())
-	return m.paged.MapPages(addr, pages, bytes)
-}
-
-func (m *meter) UnmapPages(addr uintptr, bytes int64) error {
-	defer m.end(m.begin())
-	return m.paged.UnmapPages(addr, bytes)
 }
 
 // noMemory is the reason why the pool does not ask the driver for memory.

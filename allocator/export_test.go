@@ -46,7 +46,7 @@ func (p *Pool) check(reserved int64) error {
 		}
 		reserved += p.space.kept()
 	}
-	if reserved != p.reserved {
+	if reserved != p.reserved && !p.sleep.asleep {
 		return fmt.Errorf("segments hold %d bytes, %d are reserved", reserved, p.reserved)
 	}
 	if p.opt.MaxBytes > 0 && reserved > p.opt.MaxBytes {
@@ -160,4 +160,11 @@ func BoundSpaces() (restore func()) {
 		leastPages = pages
 		bounds()
 	}
+}
+
+// BoundHostBuffer makes pieces of host memory at most bytes until restore is called.
+func BoundHostBuffer(bytes int64) (restore func()) {
+	before := hostBuffer
+	hostBuffer = bytes
+	return func() { hostBuffer = before }
 }

@@ -58,6 +58,9 @@ func (p *Plan) Begin(name string, s Stream) error {
 	if p.closed {
 		return ErrClosed
 	}
+	if p.asleep {
+		return ErrAsleep
+	}
 	if r := p.step.Load(); r != nil {
 		return fmt.Errorf("allocator: step %q begins within step %q", name, r.name)
 	}
@@ -93,7 +96,7 @@ func (p *Plan) End() error {
 		return nil
 	}
 	p.install(r.name, c)
-	if p.step.Load() != nil || c.Wasteful {
+	if p.asleep || p.step.Load() != nil || c.Wasteful {
 		return nil
 	}
 	return p.growArena(c, r.stream)

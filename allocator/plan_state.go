@@ -52,6 +52,7 @@ type Plan struct {
 
 	mu     spin.Mutex // guards the fields below and all runs, plans and slots; taken before any lock of the pool
 	closed bool
+	asleep bool // with the pool
 	names  map[string]*steps.Predictor
 	slots  map[*steps.Schedule][]slot // for the current arena
 	arena  *arena                     // nil: none

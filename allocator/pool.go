@@ -20,6 +20,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{opt: o, driver: meter{driver: d}, reclaim: o.Reclaim}
+	p.driver.copier, _ = d.(HostCopier)
 	p.events.Driver = &p.driver
 	if err := p.limit(); err != nil {
 		return nil, err
@@ -175,12 +176,13 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
 			p.space.lastUses = nil
 		}
-	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && (p.space == nil || p.space.IsEmpty()) {
+	} else if len(p.keptSegments)+len(p.keptEvents)+len(p.sleep.host) == 0 && (p.space == nil || p.space.IsEmpty()) {
 		return nil, []error{ErrClosed}
 	}
 	if p.space != nil {
 		p.space.Close(&errs)
 	}
+	p.freeHost(&errs)
 	p.keptSegments = undo.GiveBack(p.keptSegments, p.driver.Free, &errs)
 	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
 	return leaked, errs

@@ -34,6 +34,9 @@ func (p *Pool) Trim(keep int64) error {
 	if p.closed {
 		return ErrClosed
 	}
+	if p.sleep.asleep {
+		return nil
+	}
 	trims := p.reserved > keep && !p.opt.KeepMapped
 	errs := p.release(keep)
 	if trims {

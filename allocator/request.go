@@ -57,6 +57,9 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	if p.closed {
 		return Block{}, ErrClosed
 	}
+	if p.sleep.asleep {
+		return Block{}, ErrAsleep
+	}
 	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, scope: newScope(p.opt.Reuse)}
 	r.heap.lost = false // the stream exists
 	if bytes > maxRequest {

@@ -47,6 +47,7 @@ type Pool struct {
 	list         []*heap   // all but unowned, in no order
 	lender       int       // in list: where the next search for memory begins
 	past         heapStats // of heaps that were closed
+	sleep        sleep
 
 	// Segments and events that Close could not free, for another Close to try.
 	keptSegments []uintptr

@@ -26,6 +26,7 @@ var (
 
 var (
 	_ allocator.PageDriver  = (*Fake)(nil)
+	_ allocator.HostCopier  = (*Fake)(nil)
 	_ allocator.AsyncDriver = (*Fake)(nil)
 	_ allocator.Filler      = (*Fake)(nil)
 )

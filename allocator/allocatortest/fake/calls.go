@@ -26,6 +26,10 @@ const (
 	callResetPoolPeak
 	callTrimPool
 	callClosePool
+	callMallocHost
+	callFreeHost
+	callCopyToHost
+	callCopyFromHost
 	callFill
 	callDiffering
 	callCount
@@ -38,5 +42,6 @@ var callNames = [callCount]string{
 	"NewEvent", "RecordEvent", "QueryEvent", "WaitEvent", "SyncEvent", "FreeEvent",
 	"PageSize", "ReserveRange", "ReleaseRange", "CreatePages", "ReleasePages", "MapPages", "UnmapPages",
 	"MallocAsync", "FreeAsync", "PoolReserved", "ResetPoolPeak", "TrimPool", "ClosePool",
+	"MallocHost", "FreeHost", "CopyToHost", "CopyFromHost",
 	"Fill", "Differing",
 }

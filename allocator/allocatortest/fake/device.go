@@ -2,8 +2,8 @@ package fake
 
 import "fmt"
 
-// A Device needs no hardware. It is an allocator.PageDriver, an allocator.AsyncDriver and
-// an allocator.Filler. The comment of the package lists the faults that it finds.
+// A Device needs no hardware. It is an allocator.PageDriver, an allocator.HostCopier, an
+// allocator.AsyncDriver and an allocator.Filler. The comment of the package lists the faults that it finds.
 type Device struct {
 	memory
 	async asyncPool
@@ -53,13 +53,13 @@ func (f *Device) Leftover() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	blocks := len(f.async.blocks) + len(f.async.freed)
-	if len(f.mappings)+len(f.ranges)+len(f.extents)+f.existing+blocks == 0 && f.used == 0 {
+	if len(f.mappings)+len(f.ranges)+len(f.extents)+len(f.hosts)+f.existing+blocks == 0 && f.used == 0 {
 		return nil
 	}
 	mapped := 0
 	for _, e := range f.extents {
 		mapped += e.mapped
 	}
-	return fmt.Errorf("fake: left over: %d allocations, %d ranges, %d pages, mapped %d times, %d events, %d async blocks, %d bytes",
-		len(f.mappings)-mapped, len(f.ranges), len(f.extents), mapped, f.existing, blocks, f.used)
+	return fmt.Errorf("fake: left over: %d allocations, %d ranges, %d pages, mapped %d times, %d events, %d async blocks, %d bytes, %d of the host",
+		len(f.mappings)-mapped, len(f.ranges), len(f.extents), mapped, f.existing, blocks, f.used, len(f.hosts))
 }

@@ -68,6 +68,8 @@ type memory struct {
 	handles  uintptr             // of CreatePages so far
 	taken    map[uintptr]int64   // of an Unchecked device: bytes by address or handle
 	found    []part              // the result of parts
+	hosts    []*hostBuffer       // of MallocHost, by address
+	asleep   bool                // memory of live blocks may be released
 
 	records []record // by Owner
 	unused  []Owner  // without bytes
@@ -194,7 +196,7 @@ func (f *memory) mappingAt(addr uintptr) *mapping {
 // may be in use at other addresses.
 func (f *memory) idle(name string, m *mapping) error {
 	for p := range m.memory.owners.over(0, m.size) {
-		if r := &f.records[p.value]; f.strict && r.state == live && r.addr < m.end() && m.addr < r.end() {
+		if r := &f.records[p.value]; f.strict && !f.asleep && r.state == live && r.addr < m.end() && m.addr < r.end() {
 			return f.fault("%s of %d bytes at %#x, of which the block of %d bytes at %#x is handed out",
 				name, m.size, m.addr, r.size, r.addr)
 		}

@@ -80,6 +80,20 @@ func (us *Users) Release(s Stream) {
 	}
 }
 
+// Sync waits on the host for the users of some memory, except the streams in done, to which it adds them.
+func (us *Users) Sync(uses Uses, done map[Stream]bool, events *Events) error {
+	for _, u := range uses {
+		if done[u.stream] || us.isGone(u) {
+			continue
+		}
+		if err := events.Sync(u.stream); err != nil {
+			return err
+		}
+		done[u.stream] = true
+	}
+	return nil
+}
+
 func (us *Users) isGone(u *User) bool {
 	us.mu.Lock()
 	defer us.mu.Unlock()

@@ -19,6 +19,18 @@ func (s *Space) Check() error {
 			return fmt.Errorf("chunks at %#x and %#x are neighbours in two ranges", s.chunks[i-1].addr, c.addr)
 		}
 	}
+	held := s.Kept()
+	for _, c := range s.chunks {
+		if c.released && !c.unmapped {
+			return fmt.Errorf("chunk at %#x is mapped without pages", c.addr)
+		}
+		if !c.released {
+			held += c.size
+		}
+	}
+	if held != s.Held {
+		return fmt.Errorf("pages of %d bytes, counted %d", held, s.Held)
+	}
 	mapped := 0
 	for _, t := range s.stitches {
 		for range t.Mapped {

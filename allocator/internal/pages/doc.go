@@ -11,14 +11,15 @@
 //   - The free-chunk index of each holder says at which ends of its chunks there is free memory.
 //     [Space.Search] updates the indexes of some holders, in which later calls find memory: free runs,
 //     which are side by side, and fragments, which a stitch can map side by side.
+//   - [Space.Sleep] releases all memory and keeps the addresses, [Space.Wake] maps new memory there.
 //   - [Slack] chooses how much more than the peak may be reserved before stitches and moves.
 //
 // What a caller may rely on:
 //
 //   - The chunks of a [Space] do not overlap, each is of one holder, and neighbouring ranges of a holder
 //     are joined, except that ranges for small blocks stay separate.
-//   - Only Release, Unstitch, UnstitchSome, DropEmpty, ReleaseKept and Close unmap or release memory.
-//     Their caller knows that no work uses it.
+//   - Only Release, Unstitch, UnstitchSome, DropEmpty, ReleaseKept, Sleep and Close unmap or release
+//     memory. Their caller knows that no work uses it.
 //   - If the driver refuses a call, a method undoes its earlier calls. Memory that the driver refuses to
 //     release is kept, counted in Held, and released by a later call.
 //   - A search examines only chunks with a free end, and changes since the last search, not every block.

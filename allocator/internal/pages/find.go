@@ -105,14 +105,14 @@ func (s *Space) byAddress() []Mapped {
 		s.Looks += len(s.chunks)
 		for _, c := range s.chunks {
 			if head, tail := s.ends(c); head != nil || tail != nil {
-				s.row = append(s.row, Mapped{c, c.addr})
+				s.row = append(s.row, Mapped{Chunk: c, Addr: c.addr})
 			}
 		}
 		return s.row
 	}
 	for _, h := range s.searched {
 		for _, c := range h.chunks {
-			s.row = append(s.row, Mapped{c, c.addr})
+			s.row = append(s.row, Mapped{Chunk: c, Addr: c.addr})
 		}
 	}
 	slices.SortFunc(s.row, func(a, b Mapped) int { return cmp.Compare(a.Addr, b.Addr) })

@@ -200,7 +200,7 @@ func TestSpans(t *testing.T) {
 		d := draw(c.picture)
 		x := FreeRun{offset: c.offset * block.Alignment, Size: c.size * block.Alignment}
 		for _, i := range c.row {
-			x.chunks = append(x.chunks, Mapped{d.chunks[i], d.chunks[i].addr})
+			x.chunks = append(x.chunks, Mapped{Chunk: d.chunks[i], Addr: d.chunks[i].addr})
 		}
 		var got []string
 		for _, p := range x.Spans(c.size * block.Alignment) {

@@ -26,6 +26,11 @@ type Chunk struct {
 	listed     bool
 	place      int       // in Holder.chunks
 	stitches   []*Stitch // that it is mapped in, the oldest first
+
+	// Of a space that sleeps:
+
+	unmapped bool // it is not mapped at addr
+	released bool // it has no pages
 }
 
 // Addr returns the address of the first byte of c, End that after the last.
@@ -233,6 +238,9 @@ func (s *Space) unmap(c *Chunk) error {
 			}
 		}
 	}
+	if c.unmapped {
+		return nil
+	}
 	return s.Driver.UnmapPages(c.addr, c.size)
 }
 
@@ -247,6 +255,9 @@ func (s *Space) remove(c *Chunk) error {
 				z.next = int64(s.chunks[at-1].end() - z.addr)
 			}
 		}
+	}
+	if c.released {
+		return nil
 	}
 	return s.release(keptPages{c.pages, c.size})
 }

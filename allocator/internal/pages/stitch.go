@@ -25,8 +25,9 @@ type Stitch struct {
 
 // Mapped is a chunk and an address of it.
 type Mapped struct {
-	Chunk *Chunk // nil: it was released
-	Addr  uintptr
+	Chunk    *Chunk // nil: it was released
+	Addr     uintptr
+	unmapped bool // it is not mapped there, since the space sleeps
 }
 
 // someStitches returns the stitches of chunks with a free end, the oldest first, or all stitches if that is
@@ -69,7 +70,7 @@ func (s *Space) Stitch(parts []*block.Node) (Location, error) {
 		if err := s.Driver.MapPages(at, c.pages, c.size); err != nil {
 			return Location{}, undo.Both(err, s.Unstitch(t))
 		}
-		t.chunks[i] = Mapped{c, at}
+		t.chunks[i] = Mapped{Chunk: c, Addr: at}
 		c.stitches = append(c.stitches, t)
 		s.mapped++
 		s.Mappings++
@@ -80,13 +81,15 @@ func (s *Space) Stitch(parts []*block.Node) (Location, error) {
 
 // unmapStitched undoes one mapping of a stitch.
 func (s *Space) unmapStitched(m *Mapped) error {
-	if err := s.Driver.UnmapPages(m.Addr, m.Chunk.size); err != nil {
-		return err
+	if !m.unmapped {
+		if err := s.Driver.UnmapPages(m.Addr, m.Chunk.size); err != nil {
+			return err
+		}
 	}
 	c := m.Chunk
 	at := slices.IndexFunc(c.stitches, func(t *Stitch) bool { return t.Addr <= m.Addr && m.Addr < t.Addr+uintptr(t.Size) })
 	c.stitches = slices.Delete(c.stitches, at, at+1)
-	m.Chunk = nil
+	m.Chunk, m.unmapped = nil, false
 	s.mapped--
 	return nil
 }
