@@ -2,9 +2,12 @@ package allocator
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/pages"
 )
 
 // A Map is the memory of an allocator at one moment, segment by segment.
@@ -228,6 +231,41 @@ func (s *space) holes(hole MapBlock) (holes []MapBlock) {
 	}
 	add(end, MapUnmapped)
 	return holes
+}
+
+// A Part is physical memory of one call of PageDriver.CreatePages.
+type Part struct {
+	Pages uintptr // the driver's handle
+	Bytes int64
+}
+
+// Backing returns the physical memory of live block b, in the order of its addresses, such as for another
+// process to map: b begins offset bytes into the first part. The parts have memory of other blocks too. They
+// stay b's until it is freed, but not while the pool sleeps. Malloc segments have no parts: the error is
+// errors.ErrUnsupported.
+func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r, h, err := p.lockBlock(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer h.mu.Unlock()
+	switch {
+	case p.space == nil:
+		return nil, 0, fmt.Errorf("allocator: memory of malloc segments has no pages, use virtual segments: %w", errors.ErrUnsupported)
+	case p.sleep.asleep:
+		return nil, 0, ErrAsleep
+	}
+	var in *pages.Stitch
+	if r.stitched != nil {
+		in = r.stitched.stitch
+	}
+	mapped := p.space.MappedAt(in, r.node.Addr(), r.node.End())
+	for _, m := range mapped {
+		parts = append(parts, Part{m.Chunk.Pages(), m.Chunk.Size()})
+	}
+	return parts, int64(b.Addr - mapped[0].Addr), nil
 }
 
 func sortSegments(segments []MapSegment) {

@@ -209,6 +209,30 @@ func (p *Pool) limit() error {
 	return nil
 }
 
+// SetMaxBytes changes PoolOptions.MaxBytes; 0: no limit. MaxFraction no longer counts, and GCThreshold is a
+// share of the new limit. A pool that has reserved more keeps it and does not grow; Trim releases what is
+// unused.
+func (p *Pool) SetMaxBytes(most int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return ErrClosed
+	case most < 0:
+		return fmt.Errorf("allocator: MaxBytes %d is negative", most)
+	case p.space != nil && most > 0 && most < p.space.Page:
+		return fmt.Errorf("allocator: the limit of %d bytes is less than a page of %d", most, p.space.Page)
+	}
+	before := p.opt
+	p.opt.MaxBytes, p.opt.MaxFraction = most, 0
+	if err := p.limit(); err != nil {
+		p.opt = before
+		return err
+	}
+	p.full, p.limited = false, true // another limit would have changed earlier calls
+	return nil
+}
+
 // chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
 func (p *Pool) chooseSegments() error {
 	kind := p.opt.Segments
@@ -251,17 +275,51 @@ func (p *Pool) Segments() string {
 	return SegmentsMalloc
 }
 
-// preallocate reserves bytes for the first stream that needs them. With virtual segments it reserves
+// Reserve reserves memory ahead, until at least bytes are unused that any stream may take without waiting;
+// with malloc segments they are in one segment. It may reserve more, up to a whole page. If the device or
+// the limit has too little memory the error is an [*OutOfMemoryError], and nothing is reserved.
+func (p *Pool) Reserve(bytes int64) error {
+	if bytes < 0 {
+		return ErrBadSize
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return ErrClosed
+	case p.sleep.asleep:
+		return ErrAsleep
+	}
+	r := &request{heap: p.unowned, bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: "Reserve"}
+	if r.driverErr = errTooLarge; bytes <= maxRequest {
+		r.driverErr = p.preallocate(bytes)
+	}
+	if r.driverErr == nil || r.driverErr != errTooLarge && !outOfMemory(r.driverErr) {
+		return r.driverErr
+	}
+	_, err := p.outOfMemory(r)
+	return err
+}
+
+// preallocate reserves memory until bytes of the unowned heap are unused. With virtual segments it reserves
 // whole pages, at most those that the limit allows.
 func (p *Pool) preallocate(bytes int64) error {
+	p.unowned.mu.Lock()
+	unused := p.unowned.Reserved() - p.unowned.stats.allocated
+	fits := p.space == nil && p.unowned.FittingUnused(bytes) != nil
+	p.unowned.mu.Unlock()
 	unit := int64(Alignment)
 	if p.space != nil {
 		unit = p.space.Page
+		bytes -= unused
+	}
+	if fits || bytes <= 0 {
+		return nil
 	}
 	size := block.RoundUp(bytes, unit)
-	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
-		p.limited = size > limit
-		size = min(size, limit&^(unit-1))
+	if left := p.opt.MaxBytes - p.reserved; left >= max(bytes, unit) {
+		p.limited = size > left
+		size = min(size, left&^(unit-1))
 	}
 	if p.space != nil {
 		return p.addChunks(&request{heap: p.unowned, size: size}, size)

@@ -37,6 +37,9 @@ type Chunk struct {
 func (c *Chunk) Addr() uintptr { return c.addr }
 func (c *Chunk) End() uintptr  { return c.end() }
 
+// Pages returns the driver's handle of the memory of c.
+func (c *Chunk) Pages() uintptr { return c.pages }
+
 // Size returns the bytes of c.
 func (c *Chunk) Size() int64 { return c.size }
 

@@ -201,6 +201,23 @@ func (t *Stitch) Mapped(yield func(addr uintptr, bytes int64) bool) {
 	}
 }
 
+// MappedAt returns the chunks that are mapped from lo to hi, by address: in t or, if it is nil, at the chunks'
+// own addresses.
+func (s *Space) MappedAt(t *Stitch, lo, hi uintptr) (mapped []Mapped) {
+	if t == nil {
+		for _, c := range s.Overlapping(lo, hi) {
+			mapped = append(mapped, Mapped{Chunk: c, Addr: c.addr})
+		}
+		return mapped
+	}
+	for _, m := range t.chunks {
+		if m.Chunk != nil && m.Addr < hi && m.Addr+uintptr(m.Chunk.size) > lo {
+			mapped = append(mapped, m)
+		}
+	}
+	return mapped
+}
+
 // Stitches calls yield for every stitch.
 func (s *Space) Stitches(yield func(t *Stitch) bool) {
 	for _, t := range s.stitches {

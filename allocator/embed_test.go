@@ -1,0 +1,146 @@
+package allocator_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+func TestReserve(t *testing.T) {
+	for _, c := range []struct {
+		segments string
+		limit    int64
+	}{{allocator.SegmentsVirtual, 0}, {allocator.SegmentsMalloc, 0}, {allocator.SegmentsVirtual, 20 << 20}, {allocator.SegmentsMalloc, 20 << 20}} {
+		r := newRigOn(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{Segments: c.segments, MaxBytes: c.limit})
+		for _, bytes := range []int64{0, 5 << 20, 3 << 20, 9 << 20} {
+			r.must(r.pool.Reserve(bytes))
+		}
+		st := r.Stats()
+		if st.Reserved < 9<<20 || c.segments == allocator.SegmentsVirtual && st.Reserved > 11<<20 {
+			t.Errorf("%+v: %d bytes reserved", c, st.Reserved)
+		}
+		calls := st.DriverMallocs
+		b := r.alloc(9<<20, 5)
+		if st := r.Stats(); st.DriverMallocs != calls {
+			t.Errorf("%+v: reserved memory did not serve: %+v", c, st)
+		}
+		var memory *allocator.OutOfMemoryError
+		for _, bytes := range []int64{deviceBytes, 1 << 60} {
+			before := r.Stats().Reserved
+			if err := r.pool.Reserve(bytes); !errors.As(err, &memory) || r.Stats().Reserved != before {
+				t.Errorf("%+v: Reserve(%d): %v, and %d bytes reserved, before %d", c, bytes, err, r.Stats().Reserved, before)
+			}
+		}
+		if err := r.pool.Reserve(-1); err != allocator.ErrBadSize {
+			t.Errorf("Reserve(-1): %v", err)
+		}
+		r.must(r.Free(b, 5))
+		r.close()
+		if err := r.pool.Reserve(1); err != allocator.ErrClosed {
+			t.Errorf("Reserve of a closed pool: %v", err)
+		}
+	}
+}
+
+func TestSetMaxBytes(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{MaxFraction: 0.5})
+	for _, most := range []int64{-1, 1} {
+		if err := r.pool.SetMaxBytes(most); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("SetMaxBytes(%d): %v, want an error in one line", most, err)
+		}
+	}
+	b := r.alloc(8<<20, 1)
+	r.must(r.pool.SetMaxBytes(4 << 20))
+	var memory *allocator.OutOfMemoryError
+	if _, err := r.Alloc(2<<20, 1, "more"); !errors.As(err, &memory) || !memory.AtLimit() || memory.Limit != 4<<20 {
+		t.Errorf("beyond a lower limit: %v", err)
+	}
+	r.must(r.Free(b, 1))
+	b = r.alloc(8<<20, 1) // from what it has
+	r.must(r.pool.SetMaxBytes(16 << 20))
+	more := r.alloc(8<<20, 1)
+	if _, err := r.Alloc(2<<20, 1, "more"); !errors.As(err, &memory) {
+		t.Errorf("beyond a higher limit: %v", err)
+	}
+	r.must(r.pool.SetMaxBytes(0))
+	r.freeAll([]allocator.Block{b, more, r.alloc(deviceBytes/2+2<<20, 1)}, 1)
+	r.close()
+	if err := r.pool.SetMaxBytes(0); err != allocator.ErrClosed {
+		t.Errorf("SetMaxBytes of a closed pool: %v", err)
+	}
+}
+
+// TestBacking compares the parts of blocks with what the driver mapped at their addresses.
+func TestBacking(t *testing.T) {
+	d := &mappedAt{Fake: allocatortest.NewFake(64 * smallPage).WithPages(smallPage), at: map[uintptr]uintptr{}}
+	p := newPool(t, d, allocator.PoolOptions{})
+	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+	whole := func(b allocator.Block) {
+		t.Helper()
+		parts, offset, err := p.Backing(b)
+		r.must(err)
+		at := b.Addr - uintptr(offset)
+		for _, part := range parts {
+			if d.at[at] != part.Pages {
+				t.Errorf("at %#x the driver mapped %#x, not %#x", at, d.at[at], part.Pages)
+			}
+			at += uintptr(part.Bytes)
+		}
+		if end := b.Addr + uintptr(b.Size); offset < 0 || at < end || at-uintptr(parts[len(parts)-1].Bytes) >= end {
+			t.Errorf("a block of %d bytes at %#x has offset %d and parts up to %#x", b.Size, b.Addr, offset, at)
+		}
+	}
+	var blocks []allocator.Block
+	for range 64 {
+		blocks = append(blocks, r.alloc(smallPage-allocator.Alignment, 1))
+	}
+	whole(blocks[9])
+	for i := 0; i < len(blocks); i += 4 {
+		r.must(r.Free(blocks[i], 1))
+		r.must(r.Free(blocks[i+1], 1))
+	}
+	big := r.alloc(6*smallPage, 1)
+	if st := r.Stats(); st.Stitches == 0 {
+		t.Fatalf("nothing is stitched: %+v", st)
+	}
+	whole(big)
+	r.must(p.Sleep(false))
+	if _, _, err := p.Backing(big); err != allocator.ErrAsleep {
+		t.Errorf("Backing while asleep: %v", err)
+	}
+	r.must(p.Wake())
+	whole(big)
+	r.must(r.Free(big, 1))
+	if _, _, err := p.Backing(big); err != allocator.ErrDoubleFree {
+		t.Errorf("Backing of a freed block: %v", err)
+	}
+	plain := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
+	if _, _, err := plain.pool.Backing(plain.alloc(1, 1)); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Backing of a malloc segment: %v", err)
+	}
+}
+
+// mappedAt knows which pages are mapped at an address.
+type mappedAt struct {
+	*allocatortest.Fake
+	at map[uintptr]uintptr
+}
+
+func (d *mappedAt) MapPages(addr, pages uintptr, bytes int64) error {
+	err := d.Fake.MapPages(addr, pages, bytes)
+	if err == nil {
+		d.at[addr] = pages
+	}
+	return err
+}
+
+func (d *mappedAt) UnmapPages(addr uintptr, bytes int64) error {
+	err := d.Fake.UnmapPages(addr, bytes)
+	if err == nil {
+		delete(d.at, addr)
+	}
+	return err
+}
