@@ -66,8 +66,8 @@ type PageDriver interface {
 	UnmapPages(addr uintptr, bytes int64) error
 }
 
-// A HostCopier is a [PageDriver] that copies the contents of a [Pool] to host memory while it sleeps. Each
-// copy is done when the call returns.
+// A HostCopier copies contents to host memory for [Pool.Sleep], and back for Wake. A [PageDriver] may
+// implement it. Each copy is done when the call returns.
 type HostCopier interface {
 	// MallocHost returns bytes of host memory, which is pinned if that makes copies faster.
 	MallocHost(bytes int64) (addr uintptr, err error)

@@ -132,8 +132,10 @@ func newAllocator(t *testing.T, kind string, driver allocator.Driver) allocator.
 
 func openAllocator(kind string, driver allocator.Driver) (a allocator.Allocator, err error) {
 	switch kind {
-	case "pool", "graph pool":
+	case "pool":
 		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
+	case "graph pool":
+		a, err = allocator.NewPool(driver, allocator.PoolOptions{KeepMapped: true})
 	case "plan":
 		a, err = allocator.NewPlan(driver, allocator.PoolOptions{})
 	case "malloc":

@@ -26,13 +26,19 @@ type HostDriver struct {
 	mu   sync.Mutex
 	live map[uintptr][]byte // the allocation that each address lies in
 	used int64
+	kept map[uintptr][]byte // of MallocHost, which is no memory of the device
 	hostPages
 }
 
-var _ allocator.PageDriver = (*HostDriver)(nil)
+var (
+	_ allocator.PageDriver = (*HostDriver)(nil)
+	_ allocator.HostCopier = (*HostDriver)(nil)
+)
 
 // NewHostDriver returns a driver that has no allocations.
-func NewHostDriver() *HostDriver { return &HostDriver{live: make(map[uintptr][]byte)} }
+func NewHostDriver() *HostDriver {
+	return &HostDriver{live: make(map[uintptr][]byte), kept: make(map[uintptr][]byte)}
+}
 
 type hostMemoryError int64
 
@@ -72,6 +78,34 @@ func (d *HostDriver) MemInfo() (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return HostMemory() - d.used, HostMemory(), nil
+}
+
+// MallocHost and the other methods: see [allocator.HostCopier].
+func (d *HostDriver) MallocHost(bytes int64) (uintptr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := make([]byte, bytes)
+	d.kept[addressOf(b)] = b
+	return addressOf(b), nil
+}
+
+func (d *HostDriver) FreeHost(addr uintptr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.kept[addr] == nil {
+		return fmt.Errorf("device: FreeHost of %#x, which is not allocated", addr)
+	}
+	delete(d.kept, addr)
+	return nil
+}
+
+func (d *HostDriver) CopyToHost(host, addr uintptr, bytes int64) error {
+	copy(sliceAt[byte](host, int(bytes)), sliceAt[byte](addr, int(bytes)))
+	return nil
+}
+
+func (d *HostDriver) CopyFromHost(addr, host uintptr, bytes int64) error {
+	return d.CopyToHost(addr, host, bytes)
 }
 
 func (d *HostDriver) NewEvent() (uintptr, error)              { return 1, nil }

@@ -1,0 +1,67 @@
+//go:build linux
+
+package device
+
+import (
+	"bytes"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+// TestSleepOfHostMemory writes to blocks of real memory, also in a stitch, and reads them after the pool
+// slept. Meanwhile their addresses have no memory.
+func TestSleepOfHostMemory(t *testing.T) {
+	d := newMappable(t)
+	defer d.close()
+	p, err := allocator.NewPool(d.HostDriver, allocator.PoolOptions{MaxBytes: 6 * hostPage})
+	d.must(err)
+	alloc := func(n int64) allocator.Block {
+		b, err := p.Alloc(n, 1, "sleeper")
+		d.must(err)
+		return b
+	}
+	var blocks []allocator.Block
+	for range 6 {
+		blocks = append(blocks, alloc(hostPage))
+	}
+	d.must(p.Free(blocks[1], 1))
+	d.must(p.Free(blocks[4], 1))
+	blocks[1], blocks[4] = alloc(3*hostPage/2), alloc(hostPage/4)
+	if p.Stats().Stitches != 1 {
+		t.Fatalf("no stitch: %+v", p.Stats())
+	}
+	for _, keep := range []bool{true, false} {
+		for i, b := range blocks {
+			memory := sliceAt[byte](b.Addr, int(b.Size))
+			for k := range memory {
+				memory[k] = byte(i + k/1000)
+			}
+		}
+		d.must(p.Sleep(keep))
+		if held := d.fileBytes(); held > 0 {
+			t.Errorf("%d bytes are held while asleep", held)
+		}
+		for _, b := range blocks {
+			if touches(b.Addr) || touches(b.Addr+uintptr(b.Size)-1) {
+				t.Errorf("the block at %#x can be read while asleep", b.Addr)
+			}
+		}
+		d.must(p.Wake())
+		for i, b := range blocks {
+			memory := bytes.Clone(sliceAt[byte](b.Addr, int(b.Size)))
+			for k := range memory {
+				if want := byte(i + k/1000); keep && memory[k] != want || !keep && memory[k] != 0 {
+					t.Fatalf("keep %t: byte %d of block %d is %d", keep, k, i, memory[k])
+				}
+			}
+		}
+	}
+	for _, b := range blocks {
+		d.must(p.Free(b, 1))
+	}
+	d.must(p.Close())
+	if len(d.kept) > 0 {
+		t.Errorf("%d pieces of host memory are left", len(d.kept))
+	}
+}
