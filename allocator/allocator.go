@@ -232,6 +232,8 @@ var (
 	ErrUnknownBlock = errors.New("allocator: block is not of this allocator")
 	ErrClosed       = errors.New("allocator: already closed")
 	ErrAsleep       = errors.New("allocator: the pool is asleep: call Wake first")
+	// ErrWouldBlock is only of [Pool.TryAlloc].
+	ErrWouldBlock = errors.New("allocator: no free memory without waiting or a call of the driver: use Alloc")
 )
 
 // LiveBlock describes a live block.

@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
@@ -167,4 +168,18 @@ func BoundHostBuffer(bytes int64) (restore func()) {
 	before := hostBuffer
 	hostBuffer = bytes
 	return func() { hostBuffer = before }
+}
+
+// HoldLocks takes a lock of the pool, "pool", "unowned" or "heap", that of stream s, until release is
+// called.
+func (p *Pool) HoldLocks(which string, s Stream) (release func()) {
+	var l sync.Locker = &p.mu
+	switch which {
+	case "unowned":
+		l = &p.unowned.mu
+	case "heap":
+		l = &p.heaps.Load().of(s).mu
+	}
+	l.Lock()
+	return l.Unlock
 }

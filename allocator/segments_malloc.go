@@ -48,9 +48,15 @@ func (p *Pool) grow(r *request) (*Block, error) {
 
 // segmentSizes returns the sizes of segments to try in turn.
 func (p *Pool) segmentSizes(r *request) [4]int64 {
+	r.heap.mu.Lock()
+	defer r.heap.mu.Unlock()
+	return r.segmentSizes()
+}
+
+// segmentSizes is Pool.segmentSizes for a request whose heap is locked.
+func (r *request) segmentSizes() [4]int64 {
 	h := r.heap
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	p := h.pool
 	least := h.RangeSize(r.size)
 	one := block.RoundUp(least, p.opt.SegmentBytes)
 	growth := h.RangeSize(p.opt.growth(least, h.Reserved()))
@@ -168,9 +174,14 @@ func (h *heap) give(size, growth, modest int64) *block.Range {
 
 // adopt adds a segment to the request's heap and serves the request from it.
 func (p *Pool) adopt(r *request, g *block.Range) *Block {
+	r.heap.mu.Lock()
+	defer r.heap.mu.Unlock()
+	return r.adopt(g)
+}
+
+// adopt is Pool.adopt for a request whose heap is locked.
+func (r *request) adopt(g *block.Range) *Block {
 	h := r.heap
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	return r.handOut(h, h.Carve(h.Adopt(g), r.size))
 }
 

@@ -221,13 +221,18 @@ func (p *Pool) handOutParts(r *request, parts []*block.Node, at pages.Location) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := parts[0]
+	return p.handOutAt(r, parts, at), nil
+}
+
+// handOutAt hands out parts of the request's heap, whose lock is held, that are side by side at a location.
+func (p *Pool) handOutAt(r *request, parts []*block.Node, at pages.Location) *Block {
+	h, n := r.heap, parts[0]
 	if at.Stitch != nil {
 		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
 		n = h.stitch(at.Stitch, at.Addr, r.size, parts)
 	}
 	n.Want = r.size
-	return r.handOut(h, n), nil
+	return r.handOut(h, n)
 }
 
 // missing returns the bytes that the request needs beyond the unused chunks of all heaps.

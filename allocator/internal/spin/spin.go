@@ -40,6 +40,9 @@ func (l *Mutex) Lock() {
 	}
 }
 
+// TryLock takes the lock if no thread holds it, and reports whether it did. It never waits.
+func (l *Mutex) TryLock() bool { return l.held.CompareAndSwap(0, 1) }
+
 func (l *Mutex) Unlock() { l.held.Store(0) }
 
 // wait takes the lock when it becomes free.
