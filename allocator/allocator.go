@@ -129,8 +129,8 @@
 //
 // # Drivers
 //
-// The package is for Go programs, without a C interface. It knows no GPU. It needs a [Driver], and for
-// virtual segments a [PageDriver]. So the same code runs on a GPU (package cudadriver), on host memory,
+// The package is for Go programs; cmd/libmlpool makes it a C library, for other languages. It knows no GPU.
+// It needs a [Driver], and for virtual segments a [PageDriver]. So the same code runs on a GPU (package cudadriver), on host memory,
 // and on the fake of package allocatortest, which reports errors that would corrupt memory on a GPU.
 // A [Pool] has memory of one device: a program with several devices makes one for each, over a driver of
 // that device.
