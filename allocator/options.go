@@ -116,8 +116,16 @@ type PoolOptions struct {
 	KeepMapped bool
 	// Reclaim, if not nil, is called with no lock held before a request that no free block of its stream's
 	// heap fits. A program that keeps freed blocks for its next requests frees them here, so that they serve
-	// this one. It must not allocate. A Plan ignores it.
+	// this one. It must not allocate.
 	Reclaim func()
+
+	// OnOutOfMemory is called before a request fails for lack of memory, with the error that it would
+	// return. It may make memory free, in this pool or elsewhere, and returns true to try again, as often
+	// as it likes. It may call every method of the pool, since no lock is held; an Alloc in it that fails
+	// calls it as well. Several goroutines may call it at the same time. A panic in it reaches the caller
+	// of Alloc. It is not called by TryAlloc, by Reserve, or for the arena of a [Plan], which first
+	// returns its arenas to the pool. nil: requests fail.
+	OnOutOfMemory func(e *OutOfMemoryError) (again bool)
 }
 
 const (

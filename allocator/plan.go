@@ -14,7 +14,7 @@ import (
 
 // NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes of o default to
 // Alignment, so that nothing is reserved early, and Slack to a sixty-fourth, since repeated steps need
-// no more. It ignores Reclaim.
+// no more.
 func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = Alignment
@@ -25,16 +25,13 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if o.Slack == 0 {
 		o.Slack = 1 / float64(pages.LeastSlackShare)
 	}
-	o.Reclaim = nil
 	pool, err := NewPool(d, o)
 	if err != nil {
 		return nil, err
 	}
 	pool.releaseFirst = true
 	p := &Plan{pool: pool, names: map[string]*steps.Predictor{}, slots: map[*steps.Schedule][]slot{}}
-	if pool.space != nil {
-		pool.reclaim = p.lendRest
-	}
+	pool.plan = p
 	return p, nil
 }
 

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -191,29 +190,37 @@ func (p *Plan) leave(m *arena) error {
 }
 
 // lendRest gives the pool the parts of the arena that no step in progress needs, before the pool searches
-// for more memory.
-func (p *Plan) lendRest() {
+// for more memory. With malloc segments it gives nothing. It returns the number of yields so far.
+func (p *Plan) lendRest() (yields int64) {
+	if p == nil {
+		return 0
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.arena
-	if m == nil {
-		return
-	}
-	if r := p.step.Load(); r == nil || r.plan == nil {
+	m, r := p.arena, p.step.Load()
+	switch {
+	case p.pool.space == nil || m == nil:
+		return p.yields.Load()
+	case r == nil || r.plan == nil:
 		p.leaveArena()
-	} else if end := max(r.plan.Arena, Alignment); m.size-end >= p.pool.space.Page {
+	default:
+		end := max(r.plan.Arena, Alignment)
+		if m.size-end < p.pool.space.Page {
+			return p.yields.Load()
+		}
 		p.pool.keep(m, m.addr+uintptr(end), nil)
-	} else {
-		return
 	}
-	p.yields.Add(1)
+	return p.yields.Add(1)
 }
 
 // yieldArenas gives all arenas to the pool, with their live blocks, so that the memory in between serves
 // any request. The step in progress leaves its plan. If there are none, or the strategy cannot use parts of
 // an arena, it reports whether the pool got memory since the caller's attempt and, if not, adds the plans'
 // memory to the error.
-func (p *Plan) yieldArenas(seen int64, oom error) bool {
+func (p *Plan) yieldArenas(seen int64, oom *OutOfMemoryError) bool {
+	if p == nil {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.arena == nil && len(p.old) == 0 || p.allocated > 0 && block.IsRigid(p.pool.opt.Strategy) {
@@ -269,9 +276,8 @@ func (p *Plan) dropArena() {
 }
 
 // describe adds the planned blocks to an error of the pool.
-func (p *Plan) describe(err error) {
-	var oom *OutOfMemoryError
-	if !errors.As(err, &oom) || p.arena == nil {
+func (p *Plan) describe(oom *OutOfMemoryError) {
+	if p.arena == nil {
 		return
 	}
 	oom.Allocated += p.allocated

@@ -6,7 +6,7 @@ package allocator
 func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	r := p.step.Load()
 	if r == nil || bytes < 0 {
-		return p.fromPool(bytes, s, tag)
+		return p.pool.Alloc(bytes, s, tag)
 	}
 	if r.stream != s {
 		return p.onOtherStream(bytes, s, tag)
@@ -14,7 +14,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	if p.step.Load() != r {
 		p.mu.Unlock()
-		return p.fromPool(bytes, s, tag)
+		return p.pool.Alloc(bytes, s, tag)
 	}
 	sl, planned, err := r.expect(p, bytes)
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	}
 	p.mu.Unlock()
 
-	b, err := p.fromPool(bytes, s, tag)
+	b, err := p.pool.Alloc(bytes, s, tag)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 
 // onOtherStream is Alloc on another stream than the step's.
 func (p *Plan) onOtherStream(bytes int64, s Stream, tag string) (Block, error) {
-	b, err := p.fromPool(bytes, s, tag)
+	b, err := p.pool.Alloc(bytes, s, tag)
 	if err == nil {
 		p.mu.Lock()
 		p.notePeak()
@@ -63,17 +63,6 @@ func (p *Plan) onOtherStream(bytes int64, s Stream, tag string) (Block, error) {
 		p.mu.Unlock()
 	}
 	return b, err
-}
-
-// fromPool is Alloc of the pool. Before it fails, the pool gets the arenas.
-func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
-	yields := p.yields.Load()
-	b, err := p.pool.Alloc(bytes, s, tag)
-	if err == nil || !outOfMemory(err) || !p.yieldArenas(yields, err) {
-		return b, err
-	}
-	p.pool.driver.refused.Add(-1) // the request did not fail yet
-	return p.pool.Alloc(bytes, s, tag)
 }
 
 // Free implements [Allocator]. If s is not the stream of the step, or RecordStream named another stream,

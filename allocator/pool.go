@@ -19,7 +19,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Pool{opt: o, driver: meter{driver: d}, reclaim: o.Reclaim}
+	p := &Pool{opt: o, driver: meter{driver: d}}
 	p.driver.copier, _ = d.(HostCopier)
 	p.events.Driver = &p.driver
 	if err := p.limit(); err != nil {
@@ -54,9 +54,6 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 			return b, nil
 		}
 		h.mu.Unlock()
-	}
-	if p.reclaim != nil {
-		p.reclaim()
 	}
 	return p.allocSlowly(bytes, s, tag)
 }
@@ -223,10 +220,10 @@ func (p *Pool) SetMaxBytes(most int64) error {
 	case p.space != nil && most > 0 && most < p.space.Page:
 		return fmt.Errorf("allocator: the limit of %d bytes is less than a page of %d", most, p.space.Page)
 	}
-	before := p.opt
+	bytes, fraction := p.opt.MaxBytes, p.opt.MaxFraction
 	p.opt.MaxBytes, p.opt.MaxFraction = most, 0
 	if err := p.limit(); err != nil {
-		p.opt = before
+		p.opt.MaxBytes, p.opt.MaxFraction = bytes, fraction
 		return err
 	}
 	p.full, p.limited = false, true // another limit would have changed earlier calls

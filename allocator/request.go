@@ -47,11 +47,35 @@ var way = [...]attempt{
 	{(*Pool).fromAnywhere, nil},
 }
 
-// allocSlowly serves a request that no free block of its heap fits: see way.
+// allocSlowly serves a request that no free block of its heap fits. Before it fails for lack of memory, a
+// plan returns its arenas, and the program may make memory free.
 func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
 	}
+	for yielded := false; ; {
+		if p.opt.Reclaim != nil {
+			p.opt.Reclaim()
+		}
+		seen := p.plan.lendRest()
+		b, err := p.allocOnce(bytes, s, tag)
+		e, ok := err.(*OutOfMemoryError)
+		switch {
+		case !ok:
+			return b, err
+		case !yielded && p.plan.yieldArenas(seen, e):
+			yielded = true
+		case p.opt.OnOutOfMemory != nil && p.opt.OnOutOfMemory(e):
+			yielded = false
+		default:
+			p.driver.refused.Add(1)
+			return b, err
+		}
+	}
+}
+
+// allocOnce makes one attempt to serve a request: see way.
+func (p *Pool) allocOnce(bytes int64, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -177,7 +201,6 @@ func (p *Pool) outOfMemory(r *request) (*Block, error) {
 	if r.forArena {
 		return nil, cmp.Or(r.driverErr, error(errFull))
 	}
-	p.driver.refused.Add(1)
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
 		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),

@@ -30,9 +30,9 @@ type Pool struct {
 	users  order.Users
 	events order.Events
 
-	// reclaim is opt.Reclaim or, of a plan's pool, takes back memory that the plan does not need. It is
-	// called when no free block of the stream's heap serves a request. It may be nil.
-	reclaim func()
+	// plan, if not nil, is the plan whose pool this is. It gives memory back when no free block of the
+	// stream's heap serves a request.
+	plan *Plan
 
 	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
 	// several heaps be held. The locks of users and events are taken last.
