@@ -1,13 +1,17 @@
-"""Shared by the scripts of this folder: running train, and reading a data set. Needs no package."""
+"""Shared by the scripts of this folder: running train and workers, the GPU's name, tables, data sets. Needs no package."""
 
+import contextlib
 import gzip
 import importlib.util
+import json
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
 from pathlib import Path
 
@@ -70,6 +74,94 @@ def call_train(train, *arguments, timeout=None, ranks=1):
         if failed := [status for status in statuses if status != 0]:
             raise Failed(last_line(said.read()) or f"exit status {failed[0]}")
     return stdout
+
+
+def gpu_and_driver(gpu=None):
+    """The name and the driver of a GPU, by default of the first in CUDA_VISIBLE_DEVICES; None if unknown."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu = gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    try:
+        done = subprocess.run([*query, "-i", gpu], capture_output=True, text=True, check=True, timeout=60)
+        name, driver = done.stdout.strip().split(", ")
+        return f"{name}, driver {driver}"
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def columns(lines):
+    """Rows of cells as aligned lines; the first column is left-aligned."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return ["  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])]) for line in lines]
+
+
+class Workers:
+    """Processes that answer each request, a line of JSON, with a line of JSON: one process for each environment, which
+    all get the request, and of which the first answers. Each is the leader of a process group, which ends with it."""
+
+    def __init__(self, command, environments, timeout):
+        """Starts the processes. timeout is the limit of an answer in seconds."""
+        self.timeout = timeout
+        self.processes = []
+        self.said = tempfile.TemporaryFile("w+", errors="replace")
+        answers, end = os.pipe()
+        self.answers = open(answers, errors="replace")
+        try:
+            for env in environments:
+                process = subprocess.Popen(
+                    command,
+                    env=env,
+                    stdin=subprocess.PIPE,
+                    stdout=end,
+                    stderr=self.said,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C goes to the script, which ends the group
+                )
+                self.processes.append(process)
+        finally:
+            os.close(end)
+
+    def ask(self, request=None):
+        """Sends a request and returns the answer; without a request it reads a worker's first message."""
+        late = threading.Event()
+        timer = threading.Timer(self.timeout, lambda: (late.set(), self.kill()))
+        timer.start()
+        try:
+            for process in self.processes if request is not None else []:
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+            answer = self.answers.readline()
+        except BrokenPipeError:
+            answer = ""
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise Failed(f"not done after {self.timeout:g} s")
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise Failed(self.last_words()) from None
+
+    def last_words(self):
+        """The last line of output once a process has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.processes[0].wait(5)
+        statuses = [process.poll() for process in self.processes]
+        self.said.seek(0)
+        return last_line(self.said.read()) or f"ended with exit status {next(filter(None, statuses), 0)}"
+
+    def kill(self):
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def close(self):
+        self.kill()
+        for process in self.processes:
+            process.wait()
+            with contextlib.suppress(BrokenPipeError):  # an unread request
+                process.stdin.close()
+        self.answers.close()
+        self.said.close()
 
 
 def read_idx(folder, name, dims):

@@ -2,10 +2,9 @@
 
 import csv
 import datetime
-import os
-import subprocess
 import sys
 
+from common import columns, gpu_and_driver
 from peers_trainers import on_gpus
 
 NAMES = {"ours": "mlpool", "jax": "JAX", "torch": "PyTorch"}
@@ -64,21 +63,10 @@ def machine(device):
     """The GPU and its driver, if known."""
     if device == "cpu":
         return "the CPU"
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-    try:
-        done = subprocess.run([*query, "-i", gpu], capture_output=True, text=True, check=True, timeout=60)
-        name, driver = done.stdout.strip().split(", ")
-        return f"{name}, driver {driver}"
-    except (OSError, subprocess.SubprocessError, ValueError):
-        say("nvidia-smi does not name the GPU, so the CSV will not either; --device cpu needs none")
-        return "an unknown GPU"
-
-
-def columns(lines):
-    """Rows of cells as aligned lines; the first column is left-aligned."""
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return ["  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])]) for line in lines]
+    if name := gpu_and_driver():
+        return name
+    say("nvidia-smi does not name the GPU, so the CSV will not either; --device cpu needs none")
+    return "an unknown GPU"
 
 
 def shape_text(feat_dim, bsz, layers, gpus, precision):

@@ -1,15 +1,11 @@
 """The trainers that peers.py compares: mlpool, and a worker process for JAX or PyTorch."""
 
-import contextlib
 import dataclasses
 import importlib
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 from pathlib import Path
 
 import common
@@ -128,14 +124,14 @@ class Worker:
         self.command = worker_command(name, args)
         self.ranks = args.gpus if name == "torch" else 1
         self.timeout = args.timeout
-        self.processes = []
+        self.workers = None
         self.version = ""  # known once the process has started
 
     def train(self, job):
         try:
-            if not self.processes:
+            if not self.workers:
                 self.start()
-            answer = self.ask(dataclasses.asdict(job))
+            answer = self.workers.ask(dataclasses.asdict(job))
             if "failed" in answer:
                 raise Failed(answer["failed"])
         except Failed:
@@ -145,75 +141,20 @@ class Worker:
         return [statistics.median(ms), min(ms), max(ms), len(ms), answer["accuracy"]]
 
     def start(self):
-        self.said = tempfile.TemporaryFile("w+", errors="replace")
-        answers, end = os.pipe()
-        self.answers = open(answers, errors="replace")
+        environments = [os.environ | env for env in common.rank_environments(self.ranks)]
+        self.workers = common.Workers(self.command, environments, self.timeout)
         try:
-            for env in common.rank_environments(self.ranks):
-                process = subprocess.Popen(
-                    self.command,
-                    env=os.environ | env,
-                    stdin=subprocess.PIPE,
-                    stdout=end,
-                    stderr=self.said,
-                    text=True,
-                    start_new_session=True,  # Ctrl-C goes to peers.py, which ends the worker
-                )
-                self.processes.append(process)
-        finally:
-            os.close(end)
-        try:
-            hello = self.ask(None)
+            hello = self.workers.ask()
         except Failed as err:
             raise Missing(str(err)) from err
         if "failed" in hello:
             raise Missing(hello["failed"])
         self.version = hello["version"]
 
-    def ask(self, request):
-        """Sends a request and returns the answer; None only reads a worker's first message."""
-        late = threading.Event()
-        timer = threading.Timer(self.timeout, lambda: (late.set(), self.kill()))
-        timer.start()
-        try:
-            for process in self.processes if request is not None else []:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-            answer = self.answers.readline()
-        except BrokenPipeError:
-            answer = ""
-        finally:
-            timer.cancel()
-        if late.is_set():
-            raise Failed(f"not done after {self.timeout:g} s")
-        try:
-            return json.loads(answer)
-        except ValueError:
-            raise Failed(self.last_words()) from None
-
-    def last_words(self):
-        """The last line of output once a process has ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.processes[0].wait(5)
-        statuses = [process.poll() for process in self.processes]
-        self.said.seek(0)
-        return common.last_line(self.said.read()) or f"ended with exit status {next(filter(None, statuses), 0)}"
-
-    def kill(self):
-        for process in self.processes:
-            process.kill()
-
     def close(self):
-        if not self.processes:
-            return
-        self.kill()
-        for process in self.processes:
-            process.wait()
-            with contextlib.suppress(BrokenPipeError):  # an unread request
-                process.stdin.close()
-        self.processes = []
-        self.answers.close()
-        self.said.close()
+        if self.workers:
+            self.workers.close()
+        self.workers = None
 
 
 def serve(name, args, requests, answers):
