@@ -1,5 +1,6 @@
 """Shared by the scripts of this folder: running train and workers, the GPU's name, tables, data sets. Needs no package."""
 
+import argparse
 import contextlib
 import gzip
 import importlib.util
@@ -25,6 +26,19 @@ def need(*modules):
     if missing := [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]:
         names = " ".join(missing)
         sys.exit(f"{Path(sys.argv[0]).stem}: needs {names}: install with python3 -m pip install {names}")
+
+
+def choices(known):
+    """Returns a parser, for argparse, of a list of names out of known."""
+
+    def parse(text):
+        chosen = list(dict.fromkeys(text.split(",")))
+        for one in chosen:
+            if one not in known:
+                raise argparse.ArgumentTypeError(f"{one!r} is not one of {', '.join(known)}")
+        return chosen
+
+    return parse
 
 
 def last_line(text):

@@ -31,7 +31,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
-from common import Failed
+from common import Failed, choices
 from peers_table import KEY, NAMES, PRECISIONS, Table, fail, machine, say, scaling_of, table_of, theirs
 from peers_trainers import LEARNING_RATE, Job, Missing, Ours, Worker, serve
 
@@ -77,19 +77,6 @@ def measure(args, table):
         finally:
             peer.close()
     return failed, tried
-
-
-def choices(known):
-    """Parses a list of names out of known."""
-
-    def parse(text):
-        chosen = list(dict.fromkeys(text.split(",")))
-        for one in chosen:
-            if one not in known:
-                raise argparse.ArgumentTypeError(f"{one!r} is not one of {', '.join(known)}")
-        return chosen
-
-    return parse
 
 
 def parse_shape(text, layers):

@@ -34,6 +34,9 @@ func TestPython(t *testing.T) {
 		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},
 		{"peers_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
 		{"peers_parts_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
+		{"torch_memory_test.py", []string{"torch_memory.py", "torch_memory_jobs.py", "torch_memory_lanes.py", "torch_memory_table.py",
+			"torch_memory_worker.py", "common.py"}},
+		{"torch_memory_worker_test.py", []string{"torch_memory_worker.py", "common.py"}},
 	} {
 		t.Run(c.test, func(t *testing.T) {
 			for _, name := range append(c.files, c.test) { // so that go test sees changes

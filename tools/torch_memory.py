@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Runs PyTorch jobs whose shapes change in each step on four allocators, and measures their memory and time:
+PyTorch's own (native), the same with expandable_segments:True (expandable), backend:cudaMallocAsync (async) and the
+pool (mlpool), from build/mlpool.py.
+
+    tools/torch_memory.py --csv assets/torch_memory.csv
+    tools/torch_memory.py --parts limits --jobs transformer,cnn --gpus 0,1
+
+Needs torch and a GPU. The parts:
+
+    memory     peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns
+    streams    the same for a job on four streams that uses record_stream
+    limits     the least memory with which each job finishes, by bisection. The process takes the rest of the device's
+               memory itself with cuMemAlloc, after a run without a limit that loads every kernel
+    startup    from before the first CUDA call to the first allocation, each in a new process
+    allreduce  two GPUs, by where the memory comes from: PyTorch, ncclMemAlloc, mlpool.pool()
+
+All allocators see the same random shapes and numbers. Two values are ranked only if the 95 % interval of their ratio
+excludes 1, which takes six rounds. Peaks are of torch.cuda.max_memory_reserved and max_memory_allocated. device_mib is
+the memory of the device that is in use after a step, less that of the CUDA context. losses_equal is 1 if all losses
+equal those of the first allocator, bit for bit.
+
+Jobs are spread over the GPUs; only one process at a time uses a GPU. A part is written when it is complete and replaces
+what the CSV had of it. The memory after each step of the transformer goes to a second CSV, NAME_steps.csv.
+"""
+
+import argparse
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.dont_write_bytecode = True  # leave no __pycache__ in tools
+import common
+from common import Failed, choices
+from torch_memory_jobs import JOBS, STREAMS
+from torch_memory_lanes import Lane, say, spread
+from torch_memory_table import Results, limit_rows, row_of, rows_of, table_of, write_steps
+from torch_memory_worker import MIB, PAGE, SETTINGS, serve
+
+PARTS = ["memory", "streams", "limits", "startup", "allreduce"]
+SHOWN = "transformer"  # the job of the second CSV
+WARM = 10  # steps whose time does not count
+TRIES = 3  # with a limit, all of which must finish
+SIZES = [1 * MIB, 16 * MIB, 256 * MIB]
+
+
+def fail(message):
+    sys.exit(f"torch_memory: {message}")
+
+
+# ---- parts: each returns notes and rows, and whether all of it was measured
+
+
+def turns(names, count):
+    """Yields the number of each round and the names in an order that rotates."""
+    for i in range(count):
+        k = i % len(names)
+        yield i, names[k:] + names[:k]
+
+
+def figures_of(answers):
+    """allocator -> measure -> the value of each round; answers are by allocator."""
+    first = next(iter(answers.values()))[0]["losses"]
+    return {allocator: {
+        "reserved_mib": [max(a["reserved"]) for a in all_rounds],
+        "allocated_mib": [max(a["allocated"]) for a in all_rounds],
+        "device_mib": [a["device"] for a in all_rounds],
+        "step_ms": [a["ms"] for a in all_rounds],
+        "losses_equal": [int(all(a["losses"] == first for a in all_rounds))],
+    } for allocator, all_rounds in answers.items()}
+
+
+def memory_of(args, job, lane):
+    """Returns the answers of a job by allocator, one for each round. An allocator that fails is left out."""
+    answers = {allocator: [] for allocator in args.allocators}
+    for turn, order in turns(args.allocators, args.rounds):
+        for allocator in order:
+            if allocator not in answers:
+                continue
+            try:
+                a = lane.ask(allocator, task="measure", job=job, steps=args.steps, warm=WARM)
+            except Failed as err:
+                if lane.closed:
+                    raise
+                say(f"{job} on {err}")
+                del answers[allocator]
+                continue
+            answers[allocator].append(a)
+            say(f"{job} on {allocator}, round {turn + 1} of {args.rounds}: {max(a['reserved']):.0f} MiB reserved, "
+                f"{max(a['allocated']):.0f} allocated, {a['ms']:.2f} ms a step, losses {a['losses']}")
+    return answers
+
+
+def memory(args, lanes, part="memory", jobs=None):
+    jobs = jobs or args.jobs
+    rows, whole = [], True
+    found = spread(lanes, [lambda lane, job=job: memory_of(args, job, lane) for job in jobs])
+    for job, answers in zip(jobs, found):
+        whole = whole and answers is not None and len(answers) == len(args.allocators)
+        if not answers:
+            continue
+        rows += rows_of(part, job, figures_of(answers))
+        if job == SHOWN:
+            path = args.csv.with_name(args.csv.stem + "_steps.csv")
+            write_steps(path, [origin(args, lanes)], {allocator: all_rounds[0] for allocator, all_rounds in answers.items()})
+    return [], rows, whole
+
+
+def streams(args, lanes):
+    return memory(args, lanes, "streams", list(STREAMS))
+
+
+def smallest(finishes, low, high, guesses, tries):
+    """Returns a limit with which a job does not finish, and the least one found with which it finished each of tries
+    times. They differ by 1 % or a page. low is taken to fail; high is raised until it suffices."""
+
+    def precision(limit):
+        return max(limit // 100, PAGE)
+
+    passed = {}
+    while high - low > precision(high):
+        guess = next((g for g in guesses if low < g < high), (low + high) // 2)
+        if finishes(guess):
+            high, passed[guess] = guess, 1
+        else:
+            low = guess
+    while passed.get(high, 0) < tries:
+        if finishes(high):
+            passed[high] = passed.get(high, 0) + 1
+        else:
+            low, high = high, high + precision(high)
+    return low, high
+
+
+def limit_of(args, job, allocator, lane):
+    """Returns the MiB with which a job fails and suffices, and what the allocator held before it began."""
+
+    def run(limit):
+        return lane.ask(allocator, task="trial", job=job, steps=args.limit_steps, limit=limit)
+
+    free = run(0)
+    trials = 1
+
+    def finishes(limit):
+        nonlocal trials
+        trials += 1
+        return run(limit)["finished"]
+
+    allocated, reserved = free["allocated"], free["reserved"]
+    fails, suffices = smallest(finishes, allocated // 2, reserved + reserved // 50 + 2 * PAGE,
+                               [allocated * 98 // 100, allocated * 105 // 100], TRIES)
+    say(f"{job} on {allocator}: finishes with {suffices / MIB:.0f} MiB, not with {fails / MIB:.0f}; {trials} trials; "
+        f"without a limit it allocates {allocated / MIB:.0f} and reserves {reserved / MIB:.0f}")
+    return fails / MIB, suffices / MIB
+
+
+def limits(args, lanes):
+    jobs = args.jobs + list(STREAMS)
+    pairs = [(job, allocator) for job in jobs for allocator in args.allocators]
+    found = dict(zip(pairs, spread(lanes, [lambda lane, p=pair: limit_of(args, *p, lane) for pair in pairs])))
+    rows = []
+    for job in jobs:
+        rows += limit_rows(job, {a: found[job, a] for a in args.allocators if found[job, a]}, TRIES)
+    return [f"a job has {args.limit_steps} steps"], rows, all(found.values())
+
+
+def startup(args, lanes):
+    lane, ms = lanes[0], {allocator: [] for allocator in args.allocators}
+    lane.ended()  # workers with other tasks
+    for turn, order in turns(args.allocators, args.startups):
+        for allocator in order:  # they import torch at the same time
+            lane.start(allocator)
+        for allocator in order:
+            lane.greet(allocator)
+        for allocator in order:
+            ms[allocator].append(lane.answer(allocator, {"task": "start_up", "fork": False})["ms"])
+            lane.stop(allocator)
+        say(f"start-up, round {turn + 1} of {args.startups}: " + ", ".join(f"{a} {v[-1]:.0f} ms" for a, v in ms.items()))
+    rows = rows_of("startup", "first allocation", {allocator: {"start_ms": values} for allocator, values in ms.items()})
+    base = ms.get("native", [])
+    for allocator, values in ms.items():
+        if base and allocator != "native":
+            extra = [value - other for value, other in zip(values, base)]
+            rows.append(row_of("startup", "beyond native", allocator, "extra_ms", extra))
+    return [], rows, True
+
+
+def size_text(size):
+    return f"{int(size) // MIB} MiB"
+
+
+def allreduce(args, lanes):
+    if len(args.gpus) < 2:
+        raise Failed("allreduce needs two GPUs")
+    lane = lanes[0]
+    ranks = common.rank_environments(2)
+    lane.start("native", ranks, args.gpus[:2])
+    try:
+        lane.greet("native")
+        request = {"task": "all_reduces", "fork": False, "sizes": SIZES, "rounds": args.rounds, "repeats": 20}
+        answer = lane.answer("native", request)
+    finally:
+        lane.stop("native")
+    rows = []
+    for size in map(str, SIZES):
+        figures = {kind: {"us": us[size], "bus_gb_s": [int(size) / 1e3 / v for v in us[size]]} for kind, us in answer["us"].items()}
+        rows += rows_of("allreduce", size_text(size), figures)
+    said = "; ".join(f"{kind}: {text}" for kind, text in answer["said"].items())
+    say(f"all-reduce: {said}")
+    return [said, f"NCCL_NVLS_ENABLE={os.environ.get('NCCL_NVLS_ENABLE', 'unset')}, 2 GPUs"], rows, True
+
+
+# ---- the command
+
+
+def visible_gpus():
+    """The GPUs that CUDA_VISIBLE_DEVICES names, or all."""
+    if names := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return names.split(",")
+    try:
+        query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
+def parse_args(argv):
+    parser = argparse.ArgumentParser(
+        prog="torch_memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def names(flag, known, what):
+        parser.add_argument(flag, type=choices(known), default=list(known), metavar="NAME,...", help=f"{what}; default: {','.join(known)}")
+
+    def number(flag, default, what):
+        parser.add_argument(flag, type=int, default=default, metavar="N", help=f"{what}; default: %(default)s")
+
+    names("--parts", PARTS, "what to measure")
+    names("--jobs", JOBS, "of memory and limits, which has the job streams too")
+    names("--allocators", SETTINGS, "to compare")
+    number("--rounds", 6, "of memory, streams and allreduce")
+    number("--startups", 12, "rounds of startup")
+    number("--steps", 40, f"of a job, after {WARM} whose time does not count")
+    number("--limit-steps", 20, "of a job with a memory limit")
+    parser.add_argument("--gpus", type=lambda text: text.split(","), metavar="N,...", help="default: all that are visible")
+    parser.add_argument("--csv", type=Path, default=Path("torch_memory.csv"), help="default: %(default)s")
+    parser.add_argument("--mlpool", type=Path, default=Path("build"), metavar="DIR", help="the folder of mlpool.py and libmlpool.so; default: %(default)s")
+    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one run; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="few rounds and steps, to see whether everything works")
+    parser.add_argument("--worker", choices=list(SETTINGS), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.worker:
+        return args
+    if args.quick:
+        args.rounds, args.startups, args.steps, args.limit_steps = 2, 2, 5, 5
+    if min(args.rounds, args.startups, args.steps, args.limit_steps) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
+        fail("--rounds, --startups, --steps, --limit-steps and --timeout must be above 0, and --timeout finite")
+    if "mlpool" in args.allocators or "allreduce" in args.parts:
+        for name in ("mlpool.py", "libmlpool.so"):
+            if not (args.mlpool / name).is_file():
+                fail(f"no {args.mlpool / name}: make lib builds it; --mlpool names its folder")
+    args.gpus = args.gpus or visible_gpus()
+    if not args.gpus:
+        fail("needs a GPU, and nvidia-smi names none: --gpus 0 uses the first")
+    return args
+
+
+def origin(args, lanes):
+    """The GPU, the versions, the day and the command line without this machine's folders."""
+    hello = next((lane.hello for lane in lanes if lane.hello), {"torch": "?", "cuda": "?"})
+    where = common.gpu_and_driver(args.gpus[0]) or "an unknown GPU"
+    flags = {"jobs": args.jobs, "allocators": args.allocators, "rounds": args.rounds, "startups": args.startups,
+             "steps": args.steps, "limit-steps": args.limit_steps, "gpus": args.gpus}
+    words = " ".join(f"--{k} {','.join(v) if isinstance(v, list) else v}" for k, v in flags.items())
+    return (f"{where}, PyTorch {hello['torch']}, CUDA {hello['cuda']}, {datetime.date.today()}: "
+            f"torch_memory.py --parts {','.join(args.parts)} {words} --csv {args.csv.name}")
+
+
+def measure(args, lanes, results):
+    """Measures the parts, one after the other. Returns whether everything was measured."""
+    whole = True
+    for part in args.parts:
+        try:
+            notes, rows, complete = globals()[part](args, lanes)
+        except Failed as err:
+            say(f"{part}: {err}")
+            whole = False
+            continue
+        if rows:
+            results.replace(part, [origin(args, lanes), *notes], rows)
+        whole = whole and complete
+    return whole
+
+
+def main(argv):
+    args = parse_args(argv)
+    if args.worker:
+        answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # keeps what libraries print out of the answers
+        serve(args, sys.stdin, answers)
+        return 0
+    common.need("torch")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the workers are ended
+    lanes = [Lane(gpu, args) for gpu in args.gpus]
+    try:
+        results = Results(args.csv)
+        whole = measure(args, lanes, results)
+    except KeyboardInterrupt:
+        say("interrupted: the CSV has the parts that were complete")
+        return 130
+    except Failed as err:
+        fail(err)
+    finally:
+        for lane in lanes:
+            lane.close()
+            lane.ended()
+    print(table_of(results.rows))
+    if not whole:
+        say("not everything was measured")
+    return int(not whole)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,265 @@
+"""Tests torch_memory.py without torch and without a GPU."""
+
+import contextlib
+import csv
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import common
+import torch_memory
+import torch_memory_lanes
+import torch_memory_table as table
+from torch_memory_worker import MIB, PAGE, SETTINGS
+
+# A stand-in for a worker. The allocators need 200, 110, 120 and 100 MiB for a job that allocates 99.
+WORKER = """
+import json, os, sys, time
+allocator = sys.argv[1]
+need = {"native": 200, "expandable": 110, "async": 120, "mlpool": 100}[allocator]
+rank = os.environ.get("RANK", "0")
+assert len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")) == int(os.environ.get("WORLD_SIZE", 1))
+with open("started", "a") as f:
+    print(os.getpid(), allocator, os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), os.environ["CUDA_VISIBLE_DEVICES"], file=f)
+def say(**fields):
+    if rank == "0":
+        print(json.dumps(fields), flush=True)
+say(torch="2.11.0", cuda="13.0")
+for line in sys.stdin:
+    r = json.loads(line)
+    job = r.get("job")
+    if (job, allocator) == ("unet", "async"):
+        say(failed="OutOfMemoryError: no room")
+    elif (job, allocator) == ("graph", "async"):
+        sys.exit("Traceback ...\\nkilled by the driver")
+    elif job == "cnn":
+        os.fork()  # both hold the GPU
+        open("waiting", "a").close()
+        time.sleep(600)
+    elif r["task"] == "measure":
+        steps = r["steps"] + r["warm"]
+        losses = "beef" if (job, allocator) == ("small", "mlpool") else "cafe"
+        say(ms=2.0 * need, losses=losses, device=need + 1.0, reserved=[need - 50.0] * (steps - 1) + [need], allocated=[99.0] * steps)
+    elif r["task"] == "trial":
+        say(finished=r["limit"] == 0 or r["limit"] >= need << 20, allocated=99 << 20, reserved=need << 20, held=0)
+    elif r["task"] == "start_up":
+        assert not r["fork"]
+        say(ms=1000.0 + need)
+    else:
+        us = {kind: {str(size): [size / 1e5 + i for i in range(r["rounds"])] for size in r["sizes"]} for kind in ("native", "ncclMemAlloc", "mlpool")}
+        say(us=us, said={"native": "not registered", "ncclMemAlloc": "segments registered: 1", "mlpool": "refused, Error: no"})
+"""
+
+
+def alive(pid):
+    """Reports whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Run(unittest.TestCase):
+    """Runs main in a folder with a stand-in for the workers."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "worker.py").write_text(WORKER)
+        for name in ("mlpool.py", "libmlpool.so"):
+            (self.folder / name).touch()
+        back = Path.cwd()
+        os.chdir(folder.name)
+        self.addCleanup(os.chdir, back)
+
+    def run_main(self, *argv):
+        """The status, the standard output, and the lines of the standard error."""
+        with mock.patch.object(torch_memory_lanes, "worker_command", lambda name, args: [sys.executable, "worker.py", name]), \
+                mock.patch.object(common, "need", lambda *modules: None), \
+                mock.patch.object(common, "gpu_and_driver", lambda gpu: "NVIDIA H200, driver 1.2.3"), \
+                mock.patch.object(torch_memory, "visible_gpus", lambda: ["0", "1"]), \
+                contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+            try:
+                status = torch_memory.main(["--mlpool", ".", "--csv", "t.csv", *argv])
+            except SystemExit as err:
+                status = 1
+                print(err.code, file=sys.stderr)
+        return status, stdout.getvalue(), stderr.getvalue().splitlines()
+
+    def rows(self, name="t.csv"):
+        lines = Path(name).read_text().splitlines()
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        return {(r["part"], r["job"], r["allocator"], r["measure"]): r for r in rows}, [line for line in lines if line.startswith("#")]
+
+    def test_every_part(self):
+        status, stdout, stderr = self.run_main("--jobs", "transformer,small")
+        self.assertEqual(status, 0, stderr)
+        rows, notes = self.rows()
+        row = rows["memory", "transformer", "native", "reserved_mib"]
+        self.assertEqual([row[k] for k in table.COLUMNS[4:]], ["6", "200", "200", "200", "2", "2", "2"])
+        self.assertEqual(rows["memory", "transformer", "mlpool", "reserved_mib"]["ratio"], "")
+        self.assertEqual(rows["memory", "transformer", "async", "step_ms"]["median"], "240")
+        self.assertEqual(rows["streams", "streams", "expandable", "device_mib"]["median"], "111")
+        self.assertEqual([rows["memory", job, "mlpool", "losses_equal"]["median"] for job in ("transformer", "small")], ["1", "0"])
+        row = rows["limits", "streams", "native", "limit_mib"]
+        low, high = float(row["low"]), float(row["high"])
+        self.assertTrue(high - 2 <= low < 200 <= high == float(row["median"]), row)
+        self.assertTrue(1.9 < float(row["ratio_low"]) < 2 < float(row["ratio_high"]) < 2.1, row)
+        self.assertEqual(rows["startup", "first allocation", "mlpool", "start_ms"]["rounds"], "12")
+        row = rows["startup", "beyond native", "mlpool", "extra_ms"]
+        self.assertEqual([row["median"], row["low"], row["ratio"]], ["-100", "-100", ""])
+        row = rows["allreduce", "16 MiB", "ncclMemAlloc", "bus_gb_s"]
+        self.assertAlmostEqual(float(row["median"]), 16 * MIB / 1e3 / (16 * MIB / 1e5 + 2.5), 2)
+        first = "# memory of transformer, small: NVIDIA H200, driver 1.2.3, PyTorch 2.11.0, CUDA 13.0, 20"
+        self.assertTrue(any(note.startswith(first) for note in notes), notes)
+        self.assertTrue(any("mlpool: refused, Error: no" in note for note in notes), notes)
+        self.assertRegex(stdout, r"memory: reserved_mib +native +expandable +async +mlpool\ntransformer +200 \(2\.000\) +110 \(1\.100\)")
+        steps = Path("t_steps.csv").read_text().splitlines()
+        self.assertEqual(steps[1:3] + steps[-1:], ["allocator,step,reserved_mib,allocated_mib", "native,1,150,99", "mlpool,50,100,99"])
+        started = [line.split(" ", 1) for line in Path("started").read_text().splitlines()]
+        for setting in ("native None 0", "expandable expandable_segments:True 1", "async backend:cudaMallocAsync 0", "native None 0,1"):
+            self.assertIn(setting, [text for _, text in started])
+        self.assertFalse([pid for pid, _ in started if alive(pid)])
+
+    def test_parts_are_replaced(self):
+        self.assertEqual(self.run_main("--parts", "memory", "--jobs", "transformer,small", "--rounds", "6")[0], 0)
+        self.assertEqual(self.run_main("--parts", "memory", "--jobs", "small", "--rounds", "3")[0], 0)
+        rows, notes = self.rows()
+        found = {job: rows["memory", job, "native", "step_ms"] for job in ("transformer", "small")}
+        self.assertEqual([(r["rounds"], r["low"]) for r in found.values()], [("6", "400"), ("3", "")])
+        self.assertEqual(len([note for note in notes if " --parts memory " in note]), 2)
+
+    def test_failures(self):
+        """An allocator on which a job fails is left out; the others are measured."""
+        status, _, stderr = self.run_main("--parts", "memory,limits", "--jobs", "unet,graph", "--rounds", "1")
+        self.assertEqual(status, 1)
+        for want in ("unet on async: OutOfMemoryError: no room", "graph on async: killed by the driver"):
+            self.assertIn("torch_memory: " + want, stderr)
+        self.assertEqual(stderr[-1], "torch_memory: not everything was measured")
+        rows, _ = self.rows()
+        self.assertEqual({job: [a for a in SETTINGS if ("memory", job, a, "step_ms") in rows] for job in ("unet", "graph")},
+                         dict.fromkeys(("unet", "graph"), ["native", "expandable", "mlpool"]))
+        self.assertNotIn(("limits", "unet", "async", "limit_mib"), rows)
+
+    def test_timeout(self):
+        status, _, stderr = self.run_main("--parts", "memory", "--jobs", "cnn", "--allocators", "native", "--timeout", "1")
+        self.assertEqual((status, stderr[0]), (1, "torch_memory: cnn on native: not done after 1 s"))
+        self.nobody_is_left()
+
+    def nobody_is_left(self):
+        """Wants the group of each worker to have ended, with the processes that it forked."""
+        for line in Path("started").read_text().splitlines():
+            for _ in range(100):
+                try:
+                    os.killpg(int(line.split()[0]), 0)
+                except ProcessLookupError:
+                    break
+                time.sleep(0.02)
+            else:
+                self.fail(f"{line} is left")
+
+    def test_interrupted(self):
+        """Ctrl-C and SIGTERM end the processes on every GPU."""
+        program = f"""
+import sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, {str(Path(torch_memory.__file__).parent)!r})
+import common, torch_memory, torch_memory_lanes
+torch_memory_lanes.worker_command = lambda name, args: [sys.executable, "worker.py", name]
+common.need = lambda *modules: None
+sys.exit(torch_memory.main(sys.argv[1:]))
+"""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for name in ("started", "waiting"):
+                Path(name).unlink(missing_ok=True)
+            words = ["--mlpool", ".", "--gpus", "0", "--jobs", "cnn", "--csv", "t.csv"]
+            with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
+                while not Path("waiting").exists():
+                    time.sleep(0.01)
+                process.send_signal(number)
+                _, stderr = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, stderr), (130, "torch_memory: interrupted: the CSV has the parts that were complete\n"))
+            self.nobody_is_left()
+
+    def test_bad_arguments(self):
+        Path("other.csv").write_text("a,b\n1,2\n")
+        for argv, want in [(["--parts", "memory,speed"], "'speed' is not one of memory, streams"),
+                           (["--jobs", "gpt"], "'gpt' is not one of"), (["--rounds", "0"], "must be above 0"),
+                           (["--timeout", "nan"], "must be above 0"), (["--csv", "no/t.csv"], "the folder of no/t.csv does not exist"),
+                           (["--csv", "other.csv"], "was not written by this script"),
+                           (["--mlpool", "none"], "no none/mlpool.py: make lib builds it"),
+                           (["--parts", "allreduce", "--gpus", "0"], "allreduce needs two GPUs")]:
+            status, _, stderr = self.run_main(*argv)
+            self.assertNotEqual(status, 0)
+            self.assertIn(want, "\n".join(stderr))
+
+    def test_visible_gpus(self):
+        for visible, want in [("3,1", ["3", "1"]), ("", [])]:
+            with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=visible, PATH=""):
+                self.assertEqual(torch_memory.visible_gpus(), want)
+
+
+class Bisection(unittest.TestCase):
+    def test_smallest(self):
+        for needed, low, high, guesses in [(1000, 500, 2000, []), (1000, 500, 2000, [990, 1050]), (505, 500, 2000, [2500]),
+                                           (1999, 500, 2000, []), (2600, 500, 2000, []), (90, 50, 120, [98])]:
+            tried = []
+
+            def finishes(limit):
+                tried.append(limit)
+                return limit >= needed * MIB
+
+            fails, suffices = torch_memory.smallest(finishes, low * MIB, high * MIB, [g * MIB for g in guesses], 3)
+            self.assertTrue(fails < needed * MIB <= suffices, (needed, fails, suffices))
+            self.assertLessEqual(suffices - fails, max(suffices // 100, PAGE))
+            self.assertEqual(tried.count(suffices), 3)
+            self.assertLess(len(tried), 50)
+
+    def test_chance(self):
+        """A limit with which a job finishes only sometimes does not suffice."""
+        draw = random.Random(1)
+        fails, suffices = torch_memory.smallest(
+            lambda limit: limit >= 1100 * MIB or limit >= 1000 * MIB and draw.random() < 0.5, 500 * MIB, 2000 * MIB, [], 30)
+        self.assertTrue(1000 * MIB <= fails < 1100 * MIB <= suffices <= 1112 * MIB, (fails, suffices))
+
+
+class Statistics(unittest.TestCase):
+    def test_interval(self):
+        for n, want in [(1, ("", "")), (5, ("", "")), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (12, (3, 10))]:
+            self.assertEqual(table.interval(list(range(n, 0, -1))), want)
+
+    def test_coverage(self):
+        """The interval contains the median in 95 % of cases or more."""
+        draw = random.Random(1)
+        for n in (6, 9, 12):
+            hits = 0
+            for _ in range(2000):
+                low, high = table.interval([draw.gauss(0, 1) for _ in range(n)])
+                hits += low <= 0 <= high
+            self.assertGreater(hits, 1880)
+
+    def test_ranked(self):
+        for values, want in [([1.1] * 6, True), ([0.9] * 6, True), ([1.1] * 5 + [0.99], False), ([1.1] * 5, False), ([1.0] * 6, False)]:
+            row = table.row_of("memory", "cnn", "native", "step_ms", values, [1.0] * len(values))
+            self.assertEqual(table.ranked(row), want, values)
+            self.assertEqual("(" in table.cell(row | {"median": "1"}), want)
+
+    def test_limits(self):
+        rows = table.limit_rows("cnn", {"native": (99, 100), "async": (49.4, 50), "mlpool": (49.5, 50)}, 3)
+        self.assertEqual([(r["allocator"], table.ranked(r | {"ratio_low": r.get("ratio_low", "")})) for r in rows],
+                         [("native", True), ("async", False), ("mlpool", False)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,302 @@
+"""What torch_memory.py runs in processes of its own. A worker has one of PyTorch's allocators, and answers requests.
+
+It imports torch but does not use CUDA, so that it can fork: each request except those of start-up and of all-reduce runs
+in a forked process, which finds torch imported and the device untouched."""
+
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import random
+import signal
+import statistics
+import struct
+import sys
+import time
+import traceback
+
+from common import Failed
+
+MIB = 1 << 20
+PAGE = 2 * MIB  # the least that a driver maps
+SLACK = 16 * MIB  # by which the memory left may differ from what was asked
+SEED = 1
+SETTINGS = {"native": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync", "mlpool": ""}
+
+
+def environment(allocator, gpus):
+    """The environment of a worker: PyTorch reads its settings when it is imported."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+    if SETTINGS[allocator]:  # the old name and the new one
+        env |= dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), SETTINGS[allocator])
+    return env | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
+
+def first_line(error):
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]
+
+
+# ---- a job and its memory
+
+
+def install(allocator, folder):
+    """Makes the pool PyTorch's allocator, if it is to be."""
+    if allocator == "mlpool":
+        sys.path.insert(0, folder)
+        import mlpool
+
+        mlpool.install()
+
+
+def used(torch):
+    """The bytes of the device that are in use."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def deterministic(torch):
+    """Makes the losses depend on nothing but the seed."""
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it takes time
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles a plan for each new shape
+
+
+def run_job(torch, name, steps, each=lambda: None):
+    """Runs a job, and returns the milliseconds of each step and a checksum of all losses. each is called between steps."""
+    from torch_memory_jobs import JOBS, STREAMS
+
+    torch.manual_seed(SEED)
+    shapes, step = (JOBS | STREAMS)[name](torch, random.Random(SEED), steps, "cuda")
+    ms, losses = [], []
+    for shape in shapes:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        loss = step(shape)
+        torch.cuda.synchronize()
+        ms.append(1e3 * (time.perf_counter() - start))
+        losses.append(loss.item())
+        each()
+    return ms, hashlib.sha256(struct.pack(f"{len(losses)}d", *losses)).hexdigest()[:12]
+
+
+def measure(torch, job, steps, warm):
+    """Runs warm + steps steps. Returns the time of a step, and in MiB the reserved memory after each step, the peak
+    allocated in each, and the most of the device that was in use after one, beyond the CUDA context."""
+    torch.cuda.synchronize()  # creates the context
+    before = used(torch)
+    reserved, allocated, device = [], [], []
+
+    def each():
+        reserved.append(torch.cuda.max_memory_reserved() / MIB)
+        allocated.append(torch.cuda.max_memory_allocated() / MIB)
+        device.append((used(torch) - before) / MIB)
+        torch.cuda.reset_peak_memory_stats()
+
+    ms, losses = run_job(torch, job, warm + steps, each)
+    return {"ms": statistics.median(ms[warm:]), "losses": losses, "device": max(device),
+            "reserved": reserved, "allocated": allocated}
+
+
+# ---- a memory limit
+
+
+def cleared(torch):
+    """Returns unused memory to the device, and the bytes that the allocator still holds."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
+
+
+def settled(torch):
+    """Returns the bytes that are free once a process that ended no longer gives memory back."""
+    free = torch.cuda.mem_get_info()[0]
+    for _ in range(40):
+        time.sleep(0.05)
+        before, free = free, torch.cuda.mem_get_info()[0]
+        if free == before:
+            break
+    return free
+
+
+def take_all_but(torch, bytes_left):
+    """Takes the device's memory, from outside PyTorch, so that so many bytes are left."""
+    ballast = (settled(torch) - bytes_left) // PAGE * PAGE
+    if ballast <= 0:
+        raise Failed(f"the device has not {bytes_left // MIB} MiB to leave")
+    pointer = ctypes.c_uint64()
+    status = ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(ballast))
+    if status:
+        raise Failed(f"cuMemAlloc of {ballast // MIB} MiB: error {status}")
+    left = torch.cuda.mem_get_info()[0]
+    if abs(left - bytes_left) > SLACK:
+        raise Failed(f"{left // MIB} MiB of the device are left, not {bytes_left // MIB}")
+
+
+def out_of_memory(error):
+    """Reports whether an error says that memory ran out: PyTorch's, CUDA's, cuBLAS's or cuDNN's."""
+    text = str(error).lower()
+    return any(words in text for words in ("out of memory", "alloc_failed", "memory allocation"))
+
+
+def trial(torch, job, steps, limit):
+    """Runs a job without a limit, so that all kernels are loaded, and again with limit bytes of memory left to the
+    allocator. Returns whether it finished, and the peaks in bytes without a limit. A limit of 0 is none."""
+    torch.cuda.synchronize()
+    run_job(torch, job, steps)
+    peaks = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+    held = cleared(torch)
+    if limit == 0:
+        return peaks | {"held": held, "finished": True}
+    take_all_but(torch, max(limit - held, 0))
+    try:
+        run_job(torch, job, steps)
+    except Exception as err:  # PyTorch raises more than one type
+        if not out_of_memory(err):
+            raise
+        return peaks | {"held": held, "finished": False}
+    return peaks | {"held": held, "finished": True}
+
+
+# ---- start-up
+
+
+def start_up(torch, allocator, folder):
+    """Returns the milliseconds from before the first CUDA call to after the first allocation, with install()."""
+    start = time.perf_counter()
+    install(allocator, folder)
+    torch.cuda.init()
+    torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    return {"ms": 1e3 * (time.perf_counter() - start)}
+
+
+# ---- all-reduce
+
+
+def registered(backend, pool):
+    """Registers the segments of a pool with NCCL, and says how that went."""
+    try:
+        segments = len(pool.snapshot())
+        backend.register_mem_pool(pool)
+    except Exception as err:  # PyTorch raises anything
+        return f"refused, {first_line(err)}"
+    return f"segments registered: {segments}"
+
+
+def all_reduces(torch, folder, sizes, rounds, repeats):
+    """Returns for each kind of memory and size (bytes) the microseconds of an all-reduce in each round, and what its
+    registration reported. The kinds take turns."""
+    import torch.distributed as dist
+
+    sys.path.insert(0, folder)
+    import mlpool
+
+    rank = int(os.environ["RANK"])
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    dist.all_reduce(torch.zeros(1, device=device))  # makes the communicator
+    backend = dist.distributed_c10d._get_default_group()._get_backend(device)
+
+    def buffer():
+        return torch.zeros(max(sizes) // 4, device=device)
+
+    buffers, said = {"native": buffer()}, {"native": "not registered"}
+    theirs = torch.cuda.MemPool(backend.mem_allocator)
+    with torch.cuda.use_mem_pool(theirs):
+        buffers["ncclMemAlloc"] = buffer()
+    said["ncclMemAlloc"] = registered(backend, theirs)
+    with mlpool.pool() as ours:
+        buffers["mlpool"] = buffer()
+    said["mlpool"] = registered(backend, ours)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def once(view, count):
+        start.record()
+        for _ in range(count):
+            dist.all_reduce(view)
+        end.record()
+        end.synchronize()
+        return 1e3 * start.elapsed_time(end) / count
+
+    kinds = list(buffers)
+    us = {kind: {str(size): [] for size in sizes} for kind in kinds}
+    for size in sizes:
+        for turn in range(-1, rounds):  # the first one warms up
+            for i in range(len(kinds)):
+                kind = kinds[(i + turn) % len(kinds)]
+                mean = once(buffers[kind][: size // 4], repeats)
+                if turn >= 0:
+                    us[kind][str(size)].append(mean)
+    return {"us": us, "said": said}
+
+
+# ---- requests
+
+
+def answer_to(request, allocator, folder):
+    """Returns the answer to a request, which says what failed if something did."""
+    try:
+        import torch
+
+        task = request.pop("task")
+        if task == "start_up":
+            return start_up(torch, allocator, folder)
+        if task == "all_reduces":
+            return all_reduces(torch, folder, **request)
+        install(allocator, folder)
+        deterministic(torch)
+        return {"measure": measure, "trial": trial}[task](torch, **request)
+    except Failed as err:
+        return {"failed": str(err)}
+    except Exception as err:  # PyTorch raises anything
+        traceback.print_exc()
+        return {"failed": first_line(err)}
+
+
+def forked(request, allocator, folder, seconds):
+    """Answers a request in a forked process, which ends after so many seconds at the latest."""
+    answers, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(seconds) + 1)
+        os.close(answers)
+        with os.fdopen(end, "w") as out:
+            json.dump(answer_to(request, allocator, folder), out)
+        os._exit(0)  # the allocator outlives the interpreter
+    os.close(end)
+    with open(answers) as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    try:
+        return json.loads(answer)
+    except ValueError:
+        code = os.waitstatus_to_exitcode(status)
+        return {"failed": f"ended by signal {-code}" if code < 0 else f"ended with exit status {code}"}
+
+
+def serve(args, requests, out):
+    """Answers requests until there are none. The first message names the versions of torch and CUDA. Of several ranks,
+    only the first answers, and those that fail."""
+
+    def say(answer):
+        if os.environ.get("RANK", "0") == "0" or "failed" in answer:
+            print(json.dumps(answer), file=out, flush=True)
+
+    try:
+        import torch
+    except ImportError as err:
+        say({"failed": f"needs torch: {err}"})
+        return
+    say({"torch": torch.__version__, "cuda": torch.version.cuda})
+    for line in requests:
+        request = json.loads(line)
+        folder = str(args.mlpool.resolve())
+        if request.pop("fork"):
+            say(forked(request, args.worker, folder, args.timeout))
+        else:
+            say(answer_to(request, args.worker, folder))
+    sys.stderr.flush()
+    os._exit(0)

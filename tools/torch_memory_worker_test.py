@@ -1,0 +1,118 @@
+"""Tests the worker of torch_memory.py with a stand-in for torch."""
+
+import io
+import os
+import signal
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import torch_memory_worker as worker
+from torch_memory_worker import MIB, PAGE
+
+
+class FakeCuda:
+    """The calls of torch.cuda that a trial makes, on a device of 1000 MiB."""
+
+    def __init__(self, other=100):
+        self.total, self.taken, self.other, self.settling = 1000 * MIB, 0, other * MIB, 2
+
+    def mem_get_info(self):
+        self.settling -= 1
+        return self.total - self.taken - self.other - max(self.settling, 0) * MIB, self.total
+
+    def synchronize(self):
+        pass
+
+    empty_cache = synchronize
+
+    def memory_reserved(self):
+        return 8 * MIB
+
+    def max_memory_allocated(self):
+        return 40 * MIB
+
+    max_memory_reserved = max_memory_allocated
+
+
+class Worker(unittest.TestCase):
+    def trial(self, limit, error=None, rounding=0):
+        cuda, ran = FakeCuda(), []
+
+        def run_job(torch, job, steps):
+            ran.append(cuda.mem_get_info()[0])
+            if error and len(ran) == 2:
+                raise error
+
+        def allocate(pointer, size):
+            cuda.taken += size.value + rounding
+            return 0
+
+        torch = mock.Mock(cuda=cuda)
+        with mock.patch.object(worker, "run_job", run_job), mock.patch.object(worker.time, "sleep"), \
+                mock.patch.object(worker.ctypes, "CDLL", lambda name: mock.Mock(cuMemAlloc_v2=allocate)):
+            return worker.trial(torch, "cnn", 3, limit), ran
+
+    def test_trial(self):
+        for limit, error, want in [
+            (0, None, True), (300 * MIB, None, True), (300 * MIB, RuntimeError("CUDA out of memory. Tried"), False),
+            (300 * MIB, RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), False),
+        ]:
+            answer, ran = self.trial(limit, error)
+            self.assertEqual((answer["finished"], answer["allocated"], answer["held"]), (want, 40 * MIB, 8 * MIB))
+            self.assertEqual(len(ran), 2 if limit else 1)
+            if limit:  # what is left and what the allocator holds
+                self.assertTrue(limit <= ran[1] + 8 * MIB < limit + PAGE, ran)
+
+    def test_bad_trials(self):
+        for limit, error, rounding, want in [(300 * MIB, RuntimeError("illegal memory access"), 0, "illegal memory access"),
+                                             (2000 * MIB, None, 0, "the device has not 1992 MiB"),
+                                             (300 * MIB, None, 40 * MIB, "MiB of the device are left, not 292")]:
+            with self.assertRaisesRegex(Exception, want):
+                self.trial(limit, error, rounding)
+
+    def test_environment(self):
+        with mock.patch.dict(os.environ, PYTORCH_ALLOC_CONF="x", PYTORCH_CUDA_ALLOC_CONF="y", OTHER="z"):
+            for allocator, want in worker.SETTINGS.items():
+                env = worker.environment(allocator, ["2", "3"])
+                self.assertEqual([env.get("PYTORCH_ALLOC_CONF", ""), env.get("PYTORCH_CUDA_ALLOC_CONF", ""), env["OTHER"], env["CUDA_VISIBLE_DEVICES"]],
+                                 [want, want, "z", "2,3"])
+
+    def test_forked(self):
+        """A forked process answers, and one that ends without an answer is described."""
+        for answer, want in [(lambda *_: {"pid": os.getpid()}, None), (lambda *_: os._exit(3), "ended with exit status 3"),
+                             (lambda *_: os.kill(os.getpid(), signal.SIGKILL), "ended by signal 9")]:
+            with mock.patch.object(worker, "answer_to", answer):
+                got = worker.forked({}, "native", ".", 60)
+            if want:
+                self.assertEqual(got, {"failed": want})
+            else:
+                self.assertNotEqual(got["pid"], os.getpid())
+
+    def test_install(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", list(sys.path)):
+            Path(folder, "mlpool.py").write_text("calls = []\ndef install():\n    calls.append(1)\n")
+            worker.install("native", folder)
+            self.assertNotIn("mlpool", sys.modules)
+            worker.install("mlpool", folder)
+            self.assertEqual(sys.modules.pop("mlpool").calls, [1])
+
+    def test_no_torch(self):
+        """A worker without torch says so."""
+        out = io.StringIO()
+        with mock.patch.dict(sys.modules, torch=None):
+            worker.serve(mock.Mock(worker="native"), [], out)
+        self.assertIn("needs torch", out.getvalue())
+
+    def test_start_up_of_a_fake(self):
+        torch = mock.Mock()
+        self.assertGreaterEqual(worker.start_up(torch, "native", ".")["ms"], 0)
+        self.assertTrue(torch.cuda.init.called and torch.empty.called)
+
+
+if __name__ == "__main__":
+    unittest.main()
