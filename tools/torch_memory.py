@@ -9,7 +9,6 @@ pool (mlpool), from build/mlpool.py.
 Needs torch and a GPU. The parts:
 
     memory     peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns
-    streams    the same for a job on four streams that uses record_stream
     limits     the least memory with which each job finishes, by bisection. The process takes the rest of the device's
                memory itself with cuMemAlloc, after a run without a limit that loads every kernel
     startup    from before the first CUDA call to the first allocation, each in a new process
@@ -36,12 +35,12 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed, choices
-from torch_memory_jobs import JOBS, STREAMS
+from torch_memory_jobs import JOBS
 from torch_memory_lanes import Lane, say, spread
 from torch_memory_table import Results, limit_rows, row_of, rows_of, table_of, write_steps
 from torch_memory_worker import MIB, PAGE, SETTINGS, serve
 
-PARTS = ["memory", "streams", "limits", "startup", "allreduce"]
+PARTS = ["memory", "limits", "startup", "allreduce"]
 SHOWN = "transformer"  # the job of the second CSV
 WARM = 10  # steps whose time does not count
 TRIES = 3  # with a limit, all of which must finish
@@ -95,23 +94,18 @@ def memory_of(args, job, lane):
     return answers
 
 
-def memory(args, lanes, part="memory", jobs=None):
-    jobs = jobs or args.jobs
+def memory(args, lanes):
     rows, whole = [], True
-    found = spread(lanes, [lambda lane, job=job: memory_of(args, job, lane) for job in jobs])
-    for job, answers in zip(jobs, found):
+    found = spread(lanes, [lambda lane, job=job: memory_of(args, job, lane) for job in args.jobs])
+    for job, answers in zip(args.jobs, found):
         whole = whole and answers is not None and len(answers) == len(args.allocators)
         if not answers:
             continue
-        rows += rows_of(part, job, figures_of(answers))
+        rows += rows_of("memory", job, figures_of(answers))
         if job == SHOWN:
             path = args.csv.with_name(args.csv.stem + "_steps.csv")
             write_steps(path, [origin(args, lanes)], {allocator: all_rounds[0] for allocator, all_rounds in answers.items()})
     return [], rows, whole
-
-
-def streams(args, lanes):
-    return memory(args, lanes, "streams", list(STREAMS))
 
 
 def smallest(finishes, low, high, guesses, tries):
@@ -159,11 +153,10 @@ def limit_of(args, job, allocator, lane):
 
 
 def limits(args, lanes):
-    jobs = args.jobs + list(STREAMS)
-    pairs = [(job, allocator) for job in jobs for allocator in args.allocators]
+    pairs = [(job, allocator) for job in args.jobs for allocator in args.allocators]
     found = dict(zip(pairs, spread(lanes, [lambda lane, p=pair: limit_of(args, *p, lane) for pair in pairs])))
     rows = []
-    for job in jobs:
+    for job in args.jobs:
         rows += limit_rows(job, {a: found[job, a] for a in args.allocators if found[job, a]}, TRIES)
     return [f"a job has {args.limit_steps} steps"], rows, all(found.values())
 
@@ -240,15 +233,16 @@ def parse_args(argv):
         parser.add_argument(flag, type=int, default=default, metavar="N", help=f"{what}; default: %(default)s")
 
     names("--parts", PARTS, "what to measure")
-    names("--jobs", JOBS, "of memory and limits, which has the job streams too")
+    names("--jobs", JOBS, "of memory and limits")
     names("--allocators", SETTINGS, "to compare")
-    number("--rounds", 6, "of memory, streams and allreduce")
+    number("--rounds", 6, "of memory and allreduce")
     number("--startups", 12, "rounds of startup")
     number("--steps", 40, f"of a job, after {WARM} whose time does not count")
     number("--limit-steps", 20, "of a job with a memory limit")
     parser.add_argument("--gpus", type=lambda text: text.split(","), metavar="N,...", help="default: all that are visible")
     parser.add_argument("--csv", type=Path, default=Path("torch_memory.csv"), help="default: %(default)s")
-    parser.add_argument("--mlpool", type=Path, default=Path("build"), metavar="DIR", help="the folder of mlpool.py and libmlpool.so; default: %(default)s")
+    where = "the folder of mlpool.py and libmlpool.so; default: %(default)s"
+    parser.add_argument("--mlpool", type=Path, default=Path("build"), metavar="DIR", help=where)
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one run; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="few rounds and steps, to see whether everything works")
     parser.add_argument("--worker", choices=list(SETTINGS), help=argparse.SUPPRESS)

@@ -237,5 +237,5 @@ def streams(torch, draw, steps, device):
     return shapes, step
 
 
-JOBS = {"transformer": transformer, "cnn": cnn, "decoding": decoding, "unet": unet, "graph": graph, "small": small}
-STREAMS = {"streams": streams}
+JOBS = {"transformer": transformer, "cnn": cnn, "decoding": decoding, "unet": unet, "graph": graph, "small": small,
+        "streams": streams}

@@ -56,7 +56,8 @@ for line in sys.stdin:
         assert not r["fork"]
         say(ms=1000.0 + need)
     else:
-        us = {kind: {str(size): [size / 1e5 + i for i in range(r["rounds"])] for size in r["sizes"]} for kind in ("native", "ncclMemAlloc", "mlpool")}
+        us = {str(size): [size / 1e5 + i for i in range(r["rounds"])] for size in r["sizes"]}
+        us = dict.fromkeys(("native", "ncclMemAlloc", "mlpool"), us)
         say(us=us, said={"native": "not registered", "ncclMemAlloc": "segments registered: 1", "mlpool": "refused, Error: no"})
 """
 
@@ -103,14 +104,14 @@ class Run(unittest.TestCase):
         return {(r["part"], r["job"], r["allocator"], r["measure"]): r for r in rows}, [line for line in lines if line.startswith("#")]
 
     def test_every_part(self):
-        status, stdout, stderr = self.run_main("--jobs", "transformer,small")
+        status, stdout, stderr = self.run_main("--jobs", "transformer,small,streams")
         self.assertEqual(status, 0, stderr)
         rows, notes = self.rows()
         row = rows["memory", "transformer", "native", "reserved_mib"]
         self.assertEqual([row[k] for k in table.COLUMNS[4:]], ["6", "200", "200", "200", "2", "2", "2"])
         self.assertEqual(rows["memory", "transformer", "mlpool", "reserved_mib"]["ratio"], "")
         self.assertEqual(rows["memory", "transformer", "async", "step_ms"]["median"], "240")
-        self.assertEqual(rows["streams", "streams", "expandable", "device_mib"]["median"], "111")
+        self.assertEqual(rows["memory", "streams", "expandable", "device_mib"]["median"], "111")
         self.assertEqual([rows["memory", job, "mlpool", "losses_equal"]["median"] for job in ("transformer", "small")], ["1", "0"])
         row = rows["limits", "streams", "native", "limit_mib"]
         low, high = float(row["low"]), float(row["high"])
@@ -121,7 +122,7 @@ class Run(unittest.TestCase):
         self.assertEqual([row["median"], row["low"], row["ratio"]], ["-100", "-100", ""])
         row = rows["allreduce", "16 MiB", "ncclMemAlloc", "bus_gb_s"]
         self.assertAlmostEqual(float(row["median"]), 16 * MIB / 1e3 / (16 * MIB / 1e5 + 2.5), 2)
-        first = "# memory of transformer, small: NVIDIA H200, driver 1.2.3, PyTorch 2.11.0, CUDA 13.0, 20"
+        first = "# memory of transformer, small, streams: NVIDIA H200, driver 1.2.3, PyTorch 2.11.0, CUDA 13.0, 20"
         self.assertTrue(any(note.startswith(first) for note in notes), notes)
         self.assertTrue(any("mlpool: refused, Error: no" in note for note in notes), notes)
         self.assertRegex(stdout, r"memory: reserved_mib +native +expandable +async +mlpool\ntransformer +200 \(2\.000\) +110 \(1\.100\)")
@@ -194,7 +195,7 @@ sys.exit(torch_memory.main(sys.argv[1:]))
 
     def test_bad_arguments(self):
         Path("other.csv").write_text("a,b\n1,2\n")
-        for argv, want in [(["--parts", "memory,speed"], "'speed' is not one of memory, streams"),
+        for argv, want in [(["--parts", "memory,speed"], "'speed' is not one of memory, limits"),
                            (["--jobs", "gpt"], "'gpt' is not one of"), (["--rounds", "0"], "must be above 0"),
                            (["--timeout", "nan"], "must be above 0"), (["--csv", "no/t.csv"], "the folder of no/t.csv does not exist"),
                            (["--csv", "other.csv"], "was not written by this script"),

@@ -64,10 +64,10 @@ def deterministic(torch):
 
 def run_job(torch, name, steps, each=lambda: None):
     """Runs a job, and returns the milliseconds of each step and a checksum of all losses. each is called between steps."""
-    from torch_memory_jobs import JOBS, STREAMS
+    from torch_memory_jobs import JOBS
 
     torch.manual_seed(SEED)
-    shapes, step = (JOBS | STREAMS)[name](torch, random.Random(SEED), steps, "cuda")
+    shapes, step = JOBS[name](torch, random.Random(SEED), steps, "cuda")
     ms, losses = [], []
     for shape in shapes:
         torch.cuda.synchronize()

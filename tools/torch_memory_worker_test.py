@@ -79,8 +79,8 @@ class Worker(unittest.TestCase):
         with mock.patch.dict(os.environ, PYTORCH_ALLOC_CONF="x", PYTORCH_CUDA_ALLOC_CONF="y", OTHER="z"):
             for allocator, want in worker.SETTINGS.items():
                 env = worker.environment(allocator, ["2", "3"])
-                self.assertEqual([env.get("PYTORCH_ALLOC_CONF", ""), env.get("PYTORCH_CUDA_ALLOC_CONF", ""), env["OTHER"], env["CUDA_VISIBLE_DEVICES"]],
-                                 [want, want, "z", "2,3"])
+                settings = [env.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")]
+                self.assertEqual([*settings, env["OTHER"], env["CUDA_VISIBLE_DEVICES"]], [want, want, "z", "2,3"])
 
     def test_forked(self):
         """A forked process answers, and one that ends without an answer is described."""

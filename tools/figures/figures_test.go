@@ -25,6 +25,9 @@ func TestDocuments(t *testing.T) {
 	}
 	s := &source{dir: root + "/assets"}
 	for _, p := range pictures {
+		if !s.has(p.file) {
+			continue
+		}
 		var b bytes.Buffer
 		if err := p.draw(&b, s); err != nil {
 			t.Fatal(err)
@@ -125,6 +128,72 @@ func TestPeerTexts(t *testing.T) {
 			t.Errorf("%v is %q, want %q", flop, got, want)
 		}
 	}
+}
+
+// TestTorch writes tables and a picture from small CSVs of tools/torch_memory.py. Without them the tables are empty.
+func TestTorch(t *testing.T) {
+	for _, c := range []struct {
+		name, file, old, new string
+		want                 []string // in README.md and assets/README.md
+		err                  string
+	}{
+		{name: "all", want: []string{
+			"\n| transformer | 5988; 3600 | 3170; 3100 | 3392; 3200 | 3078; 3080 |\n", "\n| CNN | 5784; 4100 | ",
+			"\n| four streams | 1500 (1.250); 1100; 1590 | ", "\n| transformer | 22.0 | 22.1 (1.005) | 22.0 | 22.0 |\n",
+			"takes 1.00 to 1.01 times as long as on PyTorch's own allocator:", "differs by +60 ms (95 % interval: +59 to +61). The losses are the same, bit for bit.\n",
+			"\n| transformer | 3600 (1.169) | 3100 | 3200 (1.039) | 3080 |\n", "\n| beyond native | – | +5 (+5 to +5) | ",
+			"\n| 256 MiB | 900 (1.002); 298 | 899 (1.001); 299 | 898; 299 |\n", "\nMedians; NVIDIA H200, 2026-11-21.\n",
+			"| [torch_memory_steps.csv](torch_memory_steps.csv) | "}},
+		{name: "losses", file: torchFile, old: "memory,cnn,async,losses_equal,1,1", new: "memory,cnn,async,losses_equal,1,0", want: []string{
+			"The losses of cnn differ between allocators"}},
+		{name: "fewer", file: torchFile, old: "\nlimits,cnn,async,", new: "\nlimits,cnn,hoard,", want: []string{"| CNN | 5784; 4100 | 3544; 3540 | 4384; – |"}},
+		{name: "no rounds", file: torchFile, old: ",6,5988,5988,5988,1.94542,1.94542,1.94542\n", new: ",3,5988,,,1.94542,,\n", want: []string{
+			"\n| transformer | 5988; 3062; 6078 | "}},
+		{name: "no interval", file: torchFile, old: ",6,22,21.56,22.44,1,1,1\n", new: ",3,22,,,1,,\n", err: `is "", not a number`},
+		{name: "no time", file: torchFile, old: "memory,cnn,native,step_ms", new: "memory,cnn,hoard,step_ms", err: "no ratio_high of part memory job cnn allocator native measure step_ms"},
+		{name: "no part", file: torchFile, old: "\nallreduce,", new: "\nallgather,", err: "torch_memory.csv: no record of allreduce"},
+		{name: "no steps", file: torchSteps, old: "\nmlpool,", new: "\nhoard,", err: "torch_memory_steps.csv: no record of allocator mlpool"},
+		{name: "no number", file: torchSteps, old: "\nnative,1,", new: "\nnative,first,", err: `step of native is "first", not a number`},
+	} {
+		dir := copied(t)
+		for _, name := range []string{torchFile, torchSteps} {
+			text := read(t, "testdata/"+name)
+			if name == c.file {
+				text = strings.ReplaceAll(text, c.old, c.new)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "assets", name), []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := run([]string{"-root", dir}, io.Discard)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: error %v, want %q", c.name, err, c.err)
+			}
+			continue
+		}
+		if err := errors.Join(err, run([]string{"-check", "-root", dir}, io.Discard)); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		documents := read(t, filepath.Join(dir, "README.md")) + read(t, filepath.Join(dir, "assets/README.md"))
+		for _, want := range c.want {
+			if !strings.Contains(documents, want) {
+				t.Errorf("%s: the documents do not have %q", c.name, want)
+			}
+		}
+		for _, name := range []string{"torch", "tlsf"} {
+			wantColor(t, []byte(read(t, filepath.Join(dir, "assets/torch_memory.png"))), plotstyle.Allocator(name), name)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // copied returns a folder with copies of the documents and the measurements.

@@ -14,6 +14,8 @@ func fileTable(s *source) string {
 	for _, f := range []struct{ name, contents, command string }{
 		{training, "epochs on each allocator", "tools/trainings.sh"},
 		{peersFile, "epochs of mlpool, JAX and PyTorch", "tools/peers.py"},
+		{torchFile, "PyTorch's jobs on the pool and on other allocators", "tools/torch_memory.py"},
+		{torchSteps, "the memory of one of them over its steps", "tools/torch_memory.py"},
 		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
 		{"builds_h200.csv", "epochs before and after the division into packages, 454bf1b and 3c34f04", "tools/builds.sh"},
 		{"pool_bench_h200.txt", "the pool's benchmarks before and after it", "go test -bench"},
@@ -32,7 +34,11 @@ func fileTable(s *source) string {
 		{"traces.csv", "memory that each strategy reserves for every recorded trace; CI checks it", "tools/allocbench"},
 		{"registers_sm90.csv", "registers and spills of every kernel", "tools/registers.sh"},
 	} {
-		rows = append(rows, []string{"[" + f.name + "](" + f.name + ")", f.contents, "`" + f.command + "`", plotstyle.Origin(s.notes(f.name), "", strings.Contains(f.name, "_h200."))})
+		torch := strings.HasPrefix(f.name, torchName)
+		if torch && !s.has(f.name) {
+			continue
+		}
+		rows = append(rows, []string{"[" + f.name + "](" + f.name + ")", f.contents, "`" + f.command + "`", plotstyle.Origin(s.notes(f.name), "", torch || strings.Contains(f.name, "_h200."))})
 	}
 	return markdown(rows...)
 }

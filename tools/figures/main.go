@@ -1,4 +1,4 @@
-// Command figures writes the tables of the documents and two pictures from the measurements
+// Command figures writes the tables of the documents and three pictures from the measurements
 // in assets.
 package main
 
@@ -16,7 +16,7 @@ import (
 const usage = `usage: figures [flags]
 
 Writes the tables of README.md, assets/README.md and tools/allocbench/README.md between
-their marks, and assets/epochs.png and assets/peers.png.
+their marks, and epochs.png, peers.png and torch_memory.png in assets.
 
 flags:
 `
@@ -59,7 +59,7 @@ func run(args []string, stderr io.Writer) error {
 		errs = append(errs, t.put(*root, text, *check))
 	}
 	for _, p := range pictures {
-		if *check {
+		if *check || !s.has(p.file) {
 			continue
 		}
 		var b bytes.Buffer
@@ -71,11 +71,11 @@ func run(args []string, stderr io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// pictures are drawn in assets.
+// pictures are drawn in assets, each from a file.
 var pictures = []struct {
-	name string
-	draw func(io.Writer, *source) error
-}{{"epochs", drawEpochs}, {peersName, drawPeers}}
+	name, file string
+	draw       func(io.Writer, *source) error
+}{{"epochs", training, drawEpochs}, {peersName, peersFile, drawPeers}, {torchName, torchSteps, drawTorch}}
 
 // A table is a part of a document between marks that name it.
 type table struct {

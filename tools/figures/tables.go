@@ -12,6 +12,7 @@ import (
 var tables = []table{
 	{"headline", "README.md", headline},
 	{"epochs", "README.md", epochs},
+	{"torch", "README.md", ifMeasured(torchSummary)},
 	{"files", "assets/README.md", fileTable},
 	{"trainings", "assets/README.md", trainings},
 	{peersName, "assets/README.md", peersTable},
@@ -19,6 +20,10 @@ var tables = []table{
 	{"scaling", "assets/README.md", scaling},
 	{"several", "assets/README.md", severalPeers},
 	{"all-reduce", "assets/README.md", allReduces},
+	{"torch-memory", "assets/README.md", ifMeasured(torchMemory)},
+	{"torch-limits", "assets/README.md", ifMeasured(torchLimits)},
+	{"torch-startup", "assets/README.md", ifMeasured(torchStartup)},
+	{"torch-all-reduce", "assets/README.md", ifMeasured(torchAllReduces)},
 	{"numerics", "assets/README.md", numerics},
 	{"scenarios", "tools/allocbench/README.md", scenarios},
 	{"recorded", "tools/allocbench/README.md", recorded},

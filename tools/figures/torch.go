@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"mlpool/internal/plotstyle"
+)
+
+// The files of tools/torch_memory.py.
+const (
+	torchName  = "torch_memory"
+	torchFile  = torchName + ".csv"
+	torchSteps = torchName + "_steps.csv"
+)
+
+// torchAllocators lists the allocators of PyTorch's jobs, and of the all-reduces.
+var torchAllocators = []struct{ name, title string }{
+	{"native", "PyTorch's own"}, {"expandable", "`expandable_segments`"}, {"async", "`cudaMallocAsync`"},
+	{"ncclMemAlloc", "`ncclMemAlloc`"}, {"mlpool", "the pool"},
+}
+
+var torchJobs = map[string]string{
+	"cnn": "CNN", "unet": "U-Net", "graph": "graph network", "small": "small transformer", "streams": "four streams",
+}
+
+// has reports whether a file of measurements exists.
+func (s *source) has(name string) bool {
+	_, err := os.Stat(filepath.Join(s.dir, name))
+	return err == nil
+}
+
+// ifMeasured returns text, which is empty until the jobs of PyTorch have been measured.
+func ifMeasured(text func(*source) string) func(*source) string {
+	return func(s *source) string {
+		if !s.has(torchFile) {
+			return ""
+		}
+		return text(s)
+	}
+}
+
+// torchOrigin describes where the figures of a part come from.
+func torchOrigin(s *source, part string) string {
+	notes := slices.DeleteFunc(s.notes(torchFile), func(note string) bool { return !strings.HasPrefix(note, part+" of ") })
+	return plotstyle.Origin(notes, "", true)
+}
+
+func torchKey(part, job, allocator, measure string) key {
+	return key{"part", part, "job", job, "allocator", allocator, "measure", measure}
+}
+
+// torchNumber returns the median of a measure, or NaN.
+func torchNumber(s *source, part, job, allocator, measure string) float64 {
+	return s.number(torchFile, "median", torchKey(part, job, allocator, measure))
+}
+
+// torchRanked writes the median of a measure and, in brackets, its ratio to the pool's if the interval of the ratio
+// excludes 1.
+func torchRanked(s *source, part, job, allocator, measure string, n int) string {
+	text := digits(torchNumber(s, part, job, allocator, measure), n)
+	for _, r := range s.file(torchFile).records {
+		if !torchKey(part, job, allocator, measure).of(r) || r["ratio_low"] == "" {
+			continue
+		}
+		of := func(column string) float64 { return s.float(torchFile, column, r, job) }
+		if of("ratio_low") > 1 || of("ratio_high") < 1 {
+			text += fmt.Sprintf(" (%.3f)", of("ratio"))
+		}
+	}
+	return text
+}
+
+// jobsOf lists the jobs of a part that were measured.
+func jobsOf(s *source, part string) (jobs []string) {
+	for _, r := range s.file(torchFile).records {
+		if r["part"] == part && !slices.Contains(jobs, r["job"]) {
+			jobs = append(jobs, r["job"])
+		}
+	}
+	if len(jobs) == 0 {
+		s.fail("%s: no record of %s", torchFile, part)
+	}
+	return jobs
+}
+
+// torchTable is a table with a row for each job and a column for each of the allocators.
+func torchTable(head string, jobs []string, allocators []string, cell func(job, allocator string) string) string {
+	rows := [][]string{{head}}
+	for _, a := range torchAllocators {
+		if slices.Contains(allocators, a.name) {
+			rows[0] = append(rows[0], a.title)
+		}
+	}
+	for _, job := range jobs {
+		name := job
+		if torchJobs[job] != "" {
+			name = torchJobs[job]
+		}
+		row := []string{name}
+		for _, a := range torchAllocators {
+			if slices.Contains(allocators, a.name) {
+				row = append(row, cell(job, a.name))
+			}
+		}
+		rows = append(rows, row)
+	}
+	return markdown(rows...)
+}
+
+var (
+	torchFour    = []string{"native", "expandable", "async", "mlpool"}
+	torchBuffers = []string{"native", "ncclMemAlloc", "mlpool"}
+)
+
+// torchSummary is the picture and the table of README.md.
+func torchSummary(s *source) string {
+	table := torchTable("MiB reserved; least that suffices", jobsOf(s, "memory"), torchFour, func(job, allocator string) string {
+		reserved := torchNumber(s, "memory", job, allocator, "reserved_mib")
+		return digits(reserved, 3) + "; " + digits(torchNumber(s, "limits", job, allocator, "limit_mib"), 3)
+	})
+	return "![lines: MiB that PyTorch reserves over the steps of a training, with its own allocator and with the pool, and MiB " +
+		"allocated](assets/" + torchName + ".png)\n\n" + table + "\n" + torchTimes(s) + "\nMedians; " + torchOrigin(s, "memory") + ".\n"
+}
+
+// torchTimes compares the time of a step and of start-up on the pool with those on PyTorch's own allocator. For steps it
+// gives the outermost bounds of the jobs' intervals.
+func torchTimes(s *source) string {
+	low, high := math.Inf(1), math.Inf(-1)
+	var different []string
+	for _, job := range jobsOf(s, "memory") {
+		ratio := func(column string) float64 { // of the other's time to the pool's
+			return s.needed(torchFile, column, torchKey("memory", job, "native", "step_ms"))
+		}
+		low, high = min(low, 1/ratio("ratio_high")), max(high, 1/ratio("ratio_low"))
+		if slices.ContainsFunc(torchFour, func(allocator string) bool {
+			return torchNumber(s, "memory", job, allocator, "losses_equal") == 0
+		}) {
+			different = append(different, job)
+		}
+	}
+	losses := "The losses are the same, bit for bit."
+	if len(different) > 0 {
+		losses = "The losses of " + strings.Join(different, ", ") + " differ between allocators; all others are the same, bit for bit."
+	}
+	extra := func(column string) string {
+		return fmt.Sprintf("%+.0f", s.needed(torchFile, column, torchKey("startup", "beyond native", "mlpool", "extra_ms")))
+	}
+	return fmt.Sprintf("A step on the pool takes %.2f to %.2f times as long as on PyTorch's own allocator: the 95 %% intervals of all jobs lie\n"+
+		"between these. The time of start-up differs by %s ms (95 %% interval: %s to %s). %s\n",
+		low, high, extra("median"), extra("low"), extra("high"), losses)
+}
+
+// torchMemory has the tables of memory and time.
+func torchMemory(s *source) string {
+	jobs := jobsOf(s, "memory")
+	memory := torchTable("MiB reserved; allocated; in use on the device", jobs, torchFour, func(job, allocator string) string {
+		text := torchRanked(s, "memory", job, allocator, "reserved_mib", 4)
+		for _, measure := range []string{"allocated_mib", "device_mib"} {
+			text += "; " + digits(torchNumber(s, "memory", job, allocator, measure), 4)
+		}
+		return text
+	})
+	time := torchTable("ms a step", jobs, torchFour, func(job, allocator string) string {
+		return torchRanked(s, "memory", job, allocator, "step_ms", 3)
+	})
+	return memory + "\n" + time + "\nMedians; " + torchOrigin(s, "memory") + ".\n"
+}
+
+// torchLimits is the table of the least memory with which a job finishes.
+func torchLimits(s *source) string {
+	return torchTable("MiB", jobsOf(s, "limits"), torchFour, func(job, allocator string) string {
+		return torchRanked(s, "limits", job, allocator, "limit_mib", 4)
+	}) + "\n" + torchOrigin(s, "limits") + ".\n"
+}
+
+// torchStartup is the table of start-up times.
+func torchStartup(s *source) string {
+	return torchTable("ms", []string{"first allocation", "beyond native"}, torchFour, func(job, allocator string) string {
+		if job == "first allocation" {
+			return digits(torchNumber(s, "startup", job, allocator, "start_ms"), 3)
+		}
+		if allocator == "native" {
+			return "–"
+		}
+		of := func(column string) float64 {
+			return s.needed(torchFile, column, torchKey("startup", job, allocator, "extra_ms"))
+		}
+		return fmt.Sprintf("%+.0f (%+.0f to %+.0f)", of("median"), of("low"), of("high"))
+	}) + "\nMedians, with the 95 % interval of the difference; " + torchOrigin(s, "startup") + ".\n"
+}
+
+// torchAllReduces is the table of all-reduces of PyTorch.
+func torchAllReduces(s *source) string {
+	return torchTable("µs; GB/s on the bus", jobsOf(s, "allreduce"), torchBuffers, func(job, allocator string) string {
+		return torchRanked(s, "allreduce", job, allocator, "us", 3) + "; " + digits(torchNumber(s, "allreduce", job, allocator, "bus_gb_s"), 3)
+	}) + "\nMedians; two of " + torchOrigin(s, "allreduce") + ".\n"
+}
+
+// drawTorch draws the memory of a training over its steps.
+func drawTorch(w io.Writer, s *source) error {
+	p := plotstyle.New("", 0)
+	p.X.Label.Text, p.Y.Label.Text = "step", "MiB"
+	plotstyle.AddGrid(p, false, true)
+	panel := plotstyle.Panel{Plot: p}
+	for _, c := range []struct {
+		name, allocator, column string
+		style                   draw.LineStyle
+	}{
+		{"reserved, PyTorch's own allocator", "native", "reserved_mib", plotstyle.Line(plotstyle.Allocator("torch"), 2)},
+		{"reserved, the pool", "mlpool", "reserved_mib", plotstyle.Line(plotstyle.Allocator("tlsf"), 2)},
+		{"allocated, the peak of each step", "mlpool", "allocated_mib", draw.LineStyle{Color: color.Gray{127}, Width: 1}},
+	} {
+		line := &plotter.Line{LineStyle: c.style}
+		for _, r := range s.file(torchSteps).records {
+			if r["allocator"] == c.allocator {
+				of := func(column string) float64 { return s.float(torchSteps, column, r, c.allocator) }
+				line.XYs = append(line.XYs, plotter.XY{X: of("step"), Y: of(c.column)})
+			}
+		}
+		if len(line.XYs) == 0 {
+			s.fail("%s: no record of allocator %s", torchSteps, c.allocator)
+			return s.err
+		}
+		p.Add(line)
+		for _, at := range line.XYs {
+			p.X.Max, p.Y.Max = max(p.X.Max, at.X), max(p.Y.Max, 1.05*at.Y)
+		}
+		panel.Key = append(panel.Key, plotstyle.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}})
+	}
+	if s.err != nil {
+		return s.err
+	}
+	p.X.Min, p.Y.Min = 1, 0
+	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
+	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
+	return plotstyle.Picture{
+		Title:    "Memory that PyTorch reserves for a transformer whose batch and length vary",
+		Subtitle: plotstyle.Origin(s.notes(torchSteps), torchSteps, true),
+		Columns:  1, Width: 7 * vg.Inch, Height: 3 * vg.Inch, Panels: []plotstyle.Panel{panel},
+	}.Write(w)
+}
