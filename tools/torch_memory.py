@@ -108,16 +108,19 @@ def memory(args, lanes):
     return [], rows, whole
 
 
-def smallest(finishes, low, high, guesses, tries):
+def smallest(finishes, low, high, tries):
     """Returns a limit with which a job does not finish, and the least one found with which it finished each of tries
-    times. They differ by 1 % or a page. low is taken to fail; high is raised until it suffices."""
+    times. They differ by 1 % or a page. low is a limit that may fail, and high one that may suffice."""
 
     def precision(limit):
         return max(limit // 100, PAGE)
 
     passed = {}
+    while low > PAGE and finishes(low):
+        passed[low], high, low = 1, low, low * 9 // 10
+    near = low + low // 16  # most allocators need little more
     while high - low > precision(high):
-        guess = next((g for g in guesses if low < g < high), (low + high) // 2)
+        guess = near if low < near < high else (low + high) // 2
         if finishes(guess):
             high, passed[guess] = guess, 1
         else:
@@ -131,7 +134,7 @@ def smallest(finishes, low, high, guesses, tries):
 
 
 def limit_of(args, job, allocator, lane):
-    """Returns the MiB with which a job fails and suffices, and what the allocator held before it began."""
+    """Returns the MiB with which a job fails, and those with which it finishes."""
 
     def run(limit):
         return lane.ask(allocator, task="trial", job=job, steps=args.limit_steps, limit=limit)
@@ -145,10 +148,10 @@ def limit_of(args, job, allocator, lane):
         return run(limit)["finished"]
 
     allocated, reserved = free["allocated"], free["reserved"]
-    fails, suffices = smallest(finishes, allocated // 2, reserved + reserved // 50 + 2 * PAGE,
-                               [allocated * 98 // 100, allocated * 105 // 100], TRIES)
+    fails, suffices = smallest(finishes, allocated * 98 // 100, reserved + reserved // 50 + 2 * PAGE, TRIES)
     say(f"{job} on {allocator}: finishes with {suffices / MIB:.0f} MiB, not with {fails / MIB:.0f}; {trials} trials; "
-        f"without a limit it allocates {allocated / MIB:.0f} and reserves {reserved / MIB:.0f}")
+        f"without a limit it allocates {allocated / MIB:.0f} and reserves {reserved / MIB:.0f}, "
+        f"of which {free['held'] / MIB:.0f} cannot be given back")
     return fails / MIB, suffices / MIB
 
 
@@ -236,7 +239,7 @@ def parse_args(argv):
     names("--jobs", JOBS, "of memory and limits")
     names("--allocators", SETTINGS, "to compare")
     number("--rounds", 6, "of memory and allreduce")
-    number("--startups", 12, "rounds of startup")
+    number("--startups", 10, "rounds of startup")
     number("--steps", 40, f"of a job, after {WARM} whose time does not count")
     number("--limit-steps", 20, "of a job with a memory limit")
     parser.add_argument("--gpus", type=lambda text: text.split(","), metavar="N,...", help="default: all that are visible")

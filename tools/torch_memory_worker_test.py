@@ -108,6 +108,29 @@ class Worker(unittest.TestCase):
             worker.serve(mock.Mock(worker="native"), [], out)
         self.assertIn("needs torch", out.getvalue())
 
+    def test_registered(self):
+        pool = mock.Mock(snapshot=lambda: [1, 2])
+        self.assertEqual(worker.registered(mock.Mock(), pool), "segments registered: 2")
+        backend = mock.Mock(register_mem_pool=mock.Mock(side_effect=RuntimeError("no communicator\nstack")))
+        self.assertEqual(worker.registered(backend, pool), "refused, RuntimeError: no communicator")
+
+    def test_measure(self):
+        """Peaks are of each step, and the memory of the context does not count."""
+        cuda, step = mock.Mock(), iter(range(1, 5))
+        cuda.mem_get_info.side_effect = [(free * MIB, 1000 * MIB) for free in (900, 800, 600, 700)]
+        cuda.max_memory_reserved.side_effect = lambda: next(step) * MIB
+        cuda.max_memory_allocated.side_effect = lambda: MIB
+
+        def run_job(torch, job, steps, each):
+            for _ in range(steps):
+                each()
+            return [9.0, 2.0, 3.0], "cafe"
+
+        with mock.patch.object(worker, "run_job", run_job):
+            got = worker.measure(mock.Mock(cuda=cuda), "cnn", 2, 1)
+        self.assertEqual(got, {"ms": 2.5, "losses": "cafe", "device": 300.0, "reserved": [1, 2, 3], "allocated": [1, 1, 1]})
+        self.assertEqual(cuda.reset_peak_memory_stats.call_count, 3)
+
     def test_start_up_of_a_fake(self):
         torch = mock.Mock()
         self.assertGreaterEqual(worker.start_up(torch, "native", ".")["ms"], 0)
