@@ -65,8 +65,8 @@
 // to release. Poison and Malloc always invalidate it.
 //
 // A graph uses its addresses whenever it is launched. Use a separate pool for captured work, with
-// PoolOptions.KeepMapped: its addresses stay mapped. The calls of an Async over cudadriver.NewGraphPool
-// become part of the graph.
+// PoolOptions.KeepMapped: addresses stay mapped until Close or Sleep. The calls of an Async over
+// cudadriver.NewGraphPool become part of the graph.
 //
 // # Growth
 //
@@ -108,6 +108,13 @@
 // from the current value. A pool also releases memory by itself, before it grows beyond GCThreshold
 // and when memory runs out, if the released and the free memory can serve a request.
 //
+// # Sleep
+//
+// [Pool.Sleep] gives all memory of virtual segments to other programs, such as the trainer that takes turns
+// with an inference server, and keeps the addresses. [Pool.Wake] maps new memory there, also in stitches, so
+// pointers and captured graphs stay valid. Sleep can keep the contents of live blocks in host memory. In
+// between nothing may use the memory, Alloc returns [ErrAsleep], and blocks may be freed.
+//
 // # Out of memory
 //
 // A request fails at once if it is larger than the pool's unused memory plus the memory that the device
@@ -146,7 +153,6 @@ package allocator
 
 import (
 	"errors"
-	"slices"
 	"unsafe"
 
 	"mlpool/allocator/internal/block"
@@ -330,16 +336,4 @@ func (b Block) owner() any {
 		return nil
 	}
 	return b.rec.owner
-}
-
-func sortByAddress(blocks []LiveBlock) {
-	slices.SortFunc(blocks, func(a, b LiveBlock) int {
-		switch {
-		case a.Addr < b.Addr:
-			return -1
-		case a.Addr > b.Addr:
-			return 1
-		}
-		return 0
-	})
 }

@@ -281,11 +281,8 @@ func (p *Pool) Reserve(bytes int64) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return ErrClosed
-	case p.sleep.asleep:
-		return ErrAsleep
+	if err := p.ready(); err != nil {
+		return err
 	}
 	r := &request{heap: p.unowned, bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: "Reserve"}
 	if r.driverErr = errTooLarge; bytes <= maxRequest {

@@ -78,11 +78,8 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 func (p *Pool) allocOnce(bytes int64, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return Block{}, ErrClosed
-	}
-	if p.sleep.asleep {
-		return Block{}, ErrAsleep
+	if err := p.ready(); err != nil {
+		return Block{}, err
 	}
 	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, scope: newScope(p.opt.Reuse)}
 	r.heap.lost = false // the stream exists

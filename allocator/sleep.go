@@ -29,13 +29,14 @@ type savedSpan struct {
 
 // Sleep releases all memory of a pool with virtual segments, and keeps its addresses and its blocks. It
 // waits on the host for the work that is queued on the streams of the pool and on those that live blocks
-// name. With keep it then copies the contents of live blocks, and the arena of a plan, to host memory;
-// without keep they are lost. Those of free memory always are.
+// name; the caller first waits for work on other streams. With keep it then copies the contents of live
+// blocks, and the arena of a plan, to host memory; without keep they are lost. Those of free memory always
+// are.
 //
 // Until [Pool.Wake] returns nil, no work may use the memory, so graphs that were captured on it must not be
-// launched, and no block may be used on a stream that it does not name. Alloc returns [ErrAsleep], Trim does
-// nothing, and all other calls work. Stats.Reserved is what the driver refused to take back; Detail and Map
-// describe the addresses.
+// launched. Alloc returns [ErrAsleep], Trim does nothing, and all other calls work; but a [Poison] reads and
+// writes blocks in Free. Stats.Reserved is what the driver refused to take back; Detail and Map describe the
+// addresses.
 //
 // The error is errors.ErrUnsupported for malloc segments, and for keep if the driver is no [HostCopier]. If
 // waiting or copying fails, the pool is awake as before. If the driver refuses to unmap or release memory,
@@ -48,11 +49,11 @@ func (p *Pool) Sleep(keep bool) error {
 	case p.closed:
 		return ErrClosed
 	case p.space == nil:
-		return fmt.Errorf("allocator: a pool with malloc segments cannot sleep, use virtual segments: %w", errors.ErrUnsupported)
+		return fmt.Errorf("allocator: malloc segments cannot sleep, use virtual segments: %w", errors.ErrUnsupported)
 	case p.sleep.asleep:
 		return p.unmapAll()
 	case keep && p.driver.copier == nil:
-		return fmt.Errorf("allocator: the driver cannot copy to host memory, sleep without contents: %w", errors.ErrUnsupported)
+		return fmt.Errorf("allocator: the driver cannot keep contents, sleep without them: %w", errors.ErrUnsupported)
 	}
 	p.everyHeap(func(h *heap) { h.Suspend() }) // so that no fast path finds a block
 	err := p.settle()
@@ -105,6 +106,17 @@ func (p *Pool) unmapAll() error {
 	p.reserved = p.space.Held
 	if err := undo.First(errs); err != nil {
 		return fmt.Errorf("allocator: the pool is asleep with some memory, call Sleep again to release it: %w", err)
+	}
+	return nil
+}
+
+// ready returns the error of requests, if the pool is closed or asleep. Caller holds p.mu.
+func (p *Pool) ready() error {
+	switch {
+	case p.closed:
+		return ErrClosed
+	case p.sleep.asleep:
+		return ErrAsleep
 	}
 	return nil
 }

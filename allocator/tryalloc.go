@@ -31,11 +31,8 @@ func (p *Pool) TryAlloc(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, ErrWouldBlock
 	}
 	defer p.mu.Unlock()
-	if p.closed {
-		return Block{}, ErrClosed
-	}
-	if p.sleep.asleep {
-		return Block{}, ErrAsleep
+	if err := p.ready(); err != nil {
+		return Block{}, err
 	}
 	b := p.serveAtOnce(&request{heap: p.heapOf(s), bytes: bytes, size: size, tag: tag, scope: newScope(p.opt.Reuse)})
 	if b == nil {

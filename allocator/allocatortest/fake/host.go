@@ -89,7 +89,8 @@ func (f *memory) copied(name string, host, addr uintptr, bytes int64) (*hostBuff
 	for _, p := range parts {
 		for piece := range p.memory.owners.over(p.lo, p.hi) {
 			if i := f.records[piece.value].by.beyond(f.host, f.host); i >= 0 {
-				return nil, nil, f.fault("%s of %d bytes at %#x, which stream %#x may still use", name, bytes, addr, f.streams[i].handle)
+				return nil, nil, f.fault("%s of %d bytes at %#x, which stream %#x may still use",
+					name, bytes, addr, f.streams[i].handle)
 			}
 		}
 	}
@@ -134,7 +135,8 @@ func (f *memory) Wake() error {
 		}
 		parts, ok := f.parts(r.addr, r.size)
 		if !ok {
-			return f.fault("the block of %d bytes at %#x is handed out after Wake, and some of them are not allocated", r.size, r.addr)
+			return f.fault("the block of %d bytes at %#x is handed out after Wake, and some of them are not allocated",
+				r.size, r.addr)
 		}
 		f.assign(parts, Owner(o))
 	}

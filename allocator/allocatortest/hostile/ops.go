@@ -27,6 +27,7 @@ var operations = []struct {
 	{1, (*worker).checkLive},
 	{1, (*worker).resetPeaks},
 	{1, (*worker).drain},
+	{1, (*worker).sleep},
 }
 
 var totalWeight = func() int {
@@ -150,7 +151,7 @@ func (w *worker) take(b allocator.Block, bytes int64, s allocator.Stream, tag st
 		return nil // the device keeps the fault
 	}
 	w.note("-> %#x", b.Addr)
-	h := &held{Block: b, on: s, tag: tag, owner: owner, inStep: w.step.open}
+	h := &held{Block: b, on: s, tag: tag, owner: owner, id: w.dev.StreamID(s), inStep: w.step.open}
 	w.blocks = append(w.blocks, h)
 	return h
 }

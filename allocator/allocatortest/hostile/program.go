@@ -32,6 +32,7 @@ type held struct {
 	on      allocator.Stream // that it was allocated for
 	tag     string
 	owner   allocatortest.Owner
+	id      uint32   // of the stream on at that time
 	named   []uint32 // ids of the streams named with RecordStream
 	inStep  bool     // allocated within a step of a Plan
 	scoped  bool     // a step's script frees it

@@ -107,7 +107,7 @@ func (p *player) play(data []byte) error {
 		if data[0]&0x80 != 0 {
 			p.driver.FailAt(1+int(data[2])%5, "")
 		}
-		switch op := data[0] % 9; {
+		switch op := data[0] % 10; {
 		case op == 0:
 			if made, _ := p.Make(h, block.RoundUp(size, testPage), p.Held); len(made) > 0 {
 				p.Attach(h, made, false)
@@ -135,12 +135,46 @@ func (p *player) play(data []byte) error {
 				calls := int(data[2]) % 4
 				p.UnstitchSome(idle[0], &calls)
 			}
+		case op == 9:
+			if err := p.nap(i, data[2]); err != nil {
+				return err
+			}
 		}
 		if err := p.check(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// nap puts the space to sleep, frees a block of holder i, and wakes it, however often the driver refuses.
+func (p *player) nap(i int, choice byte) error {
+	for range 2 {
+		var errs []error
+		p.Sleep(&errs)
+		if used := p.driver.Used(); used != p.Held || len(errs) == 0 && used > 0 {
+			return fmt.Errorf("the driver has %d bytes of pages, %d are held asleep: %w", used, p.Held, errors.Join(errs...))
+		}
+		if err := p.Space.Check(); err != nil {
+			return err
+		}
+		if choice&1 != 0 {
+			break
+		}
+	}
+	if len(p.blocks[i]) > 0 && choice&2 != 0 {
+		p.holders[i].Recycle(p.blocks[i][0])
+		p.blocks[i] = p.blocks[i][1:]
+	}
+	for tries := 0; ; tries++ {
+		err := p.Wake()
+		if err == nil || tries > 1 {
+			return err
+		}
+		if choice&4 != 0 {
+			p.Sleep(new([]error))
+		}
+	}
 }
 
 func (p *player) check() error {
