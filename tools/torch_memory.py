@@ -315,7 +315,8 @@ def main(argv):
         for lane in lanes:
             lane.close()
             lane.ended()
-    print(table_of(results.rows))
+    if results.rows:
+        print(table_of(results.rows))
     if not whole:
         say("not everything was measured")
     return int(not whole)
