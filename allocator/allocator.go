@@ -238,6 +238,8 @@ var (
 	ErrUnknownBlock = errors.New("allocator: block is not of this allocator")
 	ErrClosed       = errors.New("allocator: already closed")
 	ErrAsleep       = errors.New("allocator: the pool is asleep: call Wake first")
+	// ErrBadAlignment is only of an [AlignedAllocator].
+	ErrBadAlignment = errors.New("allocator: alignment is not a power of two of at most 1 GiB")
 	// ErrWouldBlock is only of [Pool.TryAlloc].
 	ErrWouldBlock = errors.New("allocator: no free memory without waiting or a call of the driver: use Alloc")
 )

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"mlpool/allocator/internal/block"
 )
 
-// What the allocators that wrap another one share, and the small ones of them: Limit and Timed.
+// What the allocators that wrap another one share, and the smallest of them: Timed.
 
 // As returns the first of a, what it wraps, what that wraps, and so on, that is
 // a T: a *[Plan], or anything with a method RecordStream. Timed, Limit, Trace
@@ -90,7 +92,12 @@ type sizes struct {
 
 // Alloc implements [Allocator].
 func (z *sizes) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	b, err := z.Allocator.Alloc(bytes, s, tag)
+	return z.allocAt(bytes, block.Place{}, s, tag)
+}
+
+// allocAt implements placer.
+func (z *sizes) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
+	b, err := z.decorator.allocAt(bytes, at, s, tag)
 	if err == nil {
 		z.blocks.add(b, handed{bytes: bytes})
 	}
@@ -115,92 +122,6 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 	bytes = h.bytes
 	z.blocks.done(b, h, freed(err))
 	return bytes, err
-}
-
-// A Limit is an Allocator that bounds the bytes another one has handed out at a time,
-// whatever that one reserves. Each block counts rounded up to Alignment, until it is freed
-// through the Limit: one that is freed through what Unwrap or [As] returns counts forever.
-type Limit struct {
-	decorator
-	most    int64
-	used    atomic.Int64
-	refused atomic.Int64
-	closed  atomic.Bool
-}
-
-// NewLimit returns a with a limit of most bytes; one of 0 or less refuses every
-// request. Blocks of a itself must not be freed through it.
-func NewLimit(a Allocator, most int64) *Limit {
-	return &Limit{decorator: decorator{sized(a)}, most: most}
-}
-
-// Alloc implements [Allocator].
-func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	if bytes < 0 {
-		return Block{}, ErrBadSize
-	}
-	if bytes > maxRequest || l.closed.Load() {
-		return l.Allocator.Alloc(bytes, s, tag)
-	}
-	size := blockSize(bytes)
-	if used, ok := l.take(size); !ok {
-		l.refused.Add(1)
-		st := l.Stats()
-		e := &OutOfMemoryError{
-			Bytes: bytes, Stream: s, Tag: tag, Allocated: st.Allocated, Reserved: st.Reserved,
-			LargestFree: -1, Limit: l.most, Err: errLimit, Advice: smaller,
-		}
-		if l.most > 0 {
-			e.Advice = limitAtLeast(used + size)
-		}
-		return Block{}, e
-	}
-	b, err := l.Allocator.Alloc(bytes, s, tag)
-	if err != nil {
-		l.used.Add(-size)
-	}
-	return b, err
-}
-
-// take adds size to the bytes used if they stay within the limit. A request that does not
-// fit leaves the count alone, so it makes no other fail. used is the count before.
-func (l *Limit) take(size int64) (used int64, ok bool) {
-	for {
-		used := l.used.Load()
-		if size > l.most-used {
-			return used, false
-		}
-		if l.used.CompareAndSwap(used, used+size) {
-			return used, true
-		}
-	}
-}
-
-// Free implements [Allocator].
-func (l *Limit) Free(b Block, s Stream) error {
-	_, err := l.freeSized(b, s)
-	return err
-}
-
-func (l *Limit) freeSized(b Block, s Stream) (bytes int64, err error) {
-	bytes, err = freeSized(l.Allocator, b, s)
-	if freed(err) {
-		l.used.Add(-blockSize(bytes))
-	}
-	return bytes, err
-}
-
-// Stats implements [Allocator]. Refused includes the requests that the limit refused.
-func (l *Limit) Stats() Stats {
-	st := l.Allocator.Stats()
-	st.Refused += l.refused.Load()
-	return st
-}
-
-// Close implements [Allocator].
-func (l *Limit) Close() error {
-	l.closed.Store(true)
-	return l.Allocator.Close()
 }
 
 // A Timed is an Allocator that measures the time spent in another one's Alloc
@@ -270,8 +191,18 @@ func (t *Timed) Time() time.Duration { return time.Duration(max(t.spent.Load(), 
 
 // Alloc implements [Allocator].
 func (t *Timed) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	return t.allocAt(bytes, block.Place{}, s, tag)
+}
+
+// AllocAligned implements [AlignedAllocator] if the wrapped allocator does. Its time counts.
+func (t *Timed) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
+	return allocAligned(t, bytes, alignment, s, tag)
+}
+
+// allocAt implements placer.
+func (t *Timed) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	c := t.begin()
-	b, err := t.Allocator.Alloc(bytes, s, tag)
+	b, err := t.decorator.allocAt(bytes, at, s, tag)
 	t.end(c)
 	return b, err
 }

@@ -76,7 +76,9 @@ func (m *model) call(op, x, y byte) {
 	on := allocator.Stream(y % 4)
 	switch op % 16 {
 	default:
-		m.alloc(int64(x)<<(y%16), on)
+		m.alloc(int64(x)<<(y%16), 0, on)
+	case 5:
+		m.alloc(int64(x)<<(y%16), 256<<(op/16), on)
 	case 6, 7, 8, 9, 10:
 		if len(m.blocks) > 0 {
 			m.free(int(x)%len(m.blocks), on, y&4 != 0)
@@ -106,10 +108,17 @@ func (m *model) call(op, x, y byte) {
 	m.compare()
 }
 
-func (m *model) alloc(bytes int64, on allocator.Stream) {
-	b, err := m.Alloc(bytes, on, "fuzz")
+// alloc allocates a block at a multiple of alignment, 0: anywhere.
+func (m *model) alloc(bytes, alignment int64, on allocator.Stream) {
+	var b allocator.Block
+	var err error
+	if alignment == 0 {
+		b, err = m.Alloc(bytes, on, "fuzz")
+	} else if b, err = m.AllocAligned(bytes, alignment, on, "fuzz"); b.Addr%uintptr(alignment) != 0 {
+		m.t.Fatalf("block at %#x, want a multiple of %d", b.Addr, alignment)
+	}
 	var oom *allocator.OutOfMemoryError
-	if errors.As(err, &oom) {
+	if errors.As(err, &oom) || alignment > 0 && errors.Is(err, errors.ErrUnsupported) {
 		return
 	}
 	m.must(err)

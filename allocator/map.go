@@ -241,21 +241,21 @@ type Part struct {
 
 // Backing returns the physical memory of live block b, in the order of its addresses, such as for another
 // process to map: b begins offset bytes into the first part. The parts have memory of other blocks too. They
-// stay b's until it is freed, but not while the pool sleeps. Malloc segments have no parts: the error is
+// stay b's until it is freed or the pool sleeps: Wake gives it others. Malloc segments have no parts: the error is
 // errors.ErrUnsupported.
 func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.ready(); err != nil {
+		return nil, 0, err
+	}
 	r, h, err := p.lockBlock(b)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer h.mu.Unlock()
-	switch {
-	case p.space == nil:
+	if p.space == nil {
 		return nil, 0, fmt.Errorf("allocator: memory of malloc segments has no pages, use virtual segments: %w", errors.ErrUnsupported)
-	case p.sleep.asleep:
-		return nil, 0, ErrAsleep
 	}
 	var in *pages.Stitch
 	if r.stitched != nil {

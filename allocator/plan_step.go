@@ -1,5 +1,7 @@
 package allocator
 
+import "mlpool/allocator/internal/block"
+
 // How a plan serves a request: from its arena, if the step in progress expects it, or from the pool.
 
 // Alloc implements [Allocator].
@@ -9,7 +11,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return p.pool.Alloc(bytes, s, tag)
 	}
 	if r.stream != s {
-		return p.onOtherStream(bytes, s, tag)
+		return p.outsideStep(bytes, block.Place{}, s, tag)
 	}
 	p.mu.Lock()
 	if p.step.Load() != r {
@@ -51,9 +53,9 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
-// onOtherStream is Alloc on another stream than the step's.
-func (p *Plan) onOtherStream(bytes int64, s Stream, tag string) (Block, error) {
-	b, err := p.pool.Alloc(bytes, s, tag)
+// outsideStep is Alloc of a block that is not of a step, at a place.
+func (p *Plan) outsideStep(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
+	b, err := p.pool.allocAt(bytes, at, s, tag)
 	if err == nil {
 		p.mu.Lock()
 		p.notePeak()

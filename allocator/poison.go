@@ -68,14 +68,27 @@ func zones(addr uintptr, bytes int64) (words int64, after uintptr) {
 
 // Alloc implements [Allocator].
 func (p *Poison) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	return p.allocAt(bytes, block.Place{}, s, tag)
+}
+
+// AllocAligned implements [AlignedAllocator] if the wrapped allocator is of this package and does.
+func (p *Poison) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
+	return allocAligned(p, bytes, alignment, s, tag)
+}
+
+// allocAt implements placer.
+func (p *Poison) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
+	if at.Unit > 0 {
+		at.Offset += redzone
+	}
 	if bytes < 0 || bytes > maxRequest {
-		return p.Allocator.Alloc(bytes, s, tag)
+		return p.decorator.allocAt(bytes, at, s, tag)
 	}
 	if err := p.calls.enter(); err != nil {
 		return Block{}, err
 	}
 	defer p.calls.leave()
-	in, err := p.Allocator.Alloc(bytes+poisonExtra, s, tag)
+	in, err := p.decorator.allocAt(bytes+poisonExtra, at, s, tag)
 	if err != nil {
 		var oom *OutOfMemoryError
 		if errors.As(err, &oom) {

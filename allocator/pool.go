@@ -55,7 +55,7 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		}
 		h.mu.Unlock()
 	}
-	return p.allocSlowly(bytes, s, tag)
+	return p.allocSlowly(bytes, block.Place{}, s, tag)
 }
 
 // Free implements [Allocator]. It does not call the driver if the block was allocated on s, from memory

@@ -3,6 +3,7 @@ package allocator
 import (
 	"cmp"
 
+	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/undo"
 )
 
@@ -49,7 +50,7 @@ var way = [...]attempt{
 
 // allocSlowly serves a request that no free block of its heap fits. Before it fails for lack of memory, a
 // plan returns its arenas, and the program may make memory free.
-func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
+func (p *Pool) allocSlowly(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
 	}
@@ -58,7 +59,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 			p.opt.Reclaim()
 		}
 		seen := p.plan.lendRest()
-		b, err := p.allocOnce(bytes, s, tag)
+		b, err := p.allocOnce(bytes, at, s, tag)
 		e, ok := err.(*OutOfMemoryError)
 		switch {
 		case !ok:
@@ -75,7 +76,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 }
 
 // allocOnce makes one attempt to serve a request: see way.
-func (p *Pool) allocOnce(bytes int64, s Stream, tag string) (Block, error) {
+func (p *Pool) allocOnce(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.ready(); err != nil {
@@ -89,6 +90,9 @@ func (p *Pool) allocOnce(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, err
 	}
 	r.size = blockSize(bytes)
+	if at.Unit > 0 {
+		r.align(at)
+	}
 	b, err := p.serve(r)
 	if err != nil {
 		return Block{}, err

@@ -15,13 +15,18 @@ import (
 type request struct {
 	heap      *heap
 	bytes     int64 // requested
-	size      int64 // of the block
+	size      int64 // to find: of the block, and spare
 	tag       string
 	forArena  bool  // the block is a plan's arena: the pool counts it as lent, not as handed out
 	driverErr error // why the driver has no more memory
 
 	device *deviceMemory // nil: not asked yet
 	scope
+
+	// Of an aligned block, by align:
+	place block.Place // of the block
+	grain int64       // the memory that is found begins at a multiple, in bytes; 0: anywhere
+	spare int64       // bytes around the block; they become free again
 
 	// enough is a limit known to be enough for this request; 0: not known.
 	enough int64
@@ -73,6 +78,9 @@ const probeCalls = 3
 // handOut hands n, of a heap whose lock is held, out to the request's stream. An arena is of the
 // request's own heap.
 func (r *request) handOut(owner *heap, n *block.Node) *Block {
+	if r.spare > 0 {
+		n = r.trim(owner, n)
+	}
 	if r.forArena {
 		n.State = planned
 		return &Block{rec: &recordOf(n).handle}
@@ -88,12 +96,22 @@ func (r *request) handOut(owner *heap, n *block.Node) *Block {
 // fromFree coalesces the free blocks of the request's heap, whose lock is held, and returns one that
 // fits, or nil.
 func (r *request) fromFree() *Block {
-	r.heap.Flush()
-	if n := r.heap.Take(r.size); n != nil {
-		return r.handOut(r.heap, n)
+	h := r.heap
+	h.Flush()
+	var n *block.Node
+	if r.place.Unit > 0 {
+		n = h.TakeAt(r.size-r.spare, r.place)
+	} else {
+		n = h.Take(r.size)
 	}
-	return nil
+	if n == nil {
+		return nil
+	}
+	return r.handOut(h, n)
 }
+
+// takeBest takes the block out of the smallest free block of h, whose lock is held, that has it.
+func (r *request) takeBest(h *heap) *block.Node { return h.TakeBest(r.size-r.spare, r.place) }
 
 // widen restarts the search for a request that would fail otherwise: it includes every heap and,
 // unless the policy makes streams wait, waits on the host.

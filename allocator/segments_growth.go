@@ -16,15 +16,15 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	}
 	s := p.space
 	p.count(r.heap)
-	r.allocated = s.handedOut() + r.size
+	r.allocated = s.handedOut() + r.size - r.spare
 	peak := max(s.peak, r.allocated)
 	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
 		return nil, nil
 	}
 	b, err := p.growTail(r)
 	if b != nil {
-		s.counted += r.size
-		r.heap.counted.bytes += r.size
+		s.counted += r.size - r.spare
+		r.heap.counted.bytes += r.size - r.spare
 	}
 	return b, err
 }
@@ -44,12 +44,13 @@ func (p *Pool) count(h *heap) {
 	}
 }
 
-// tail returns the free bytes at the end of the heap's zone.
-func (p *Pool) tail(h *heap) int64 {
+// tail returns the free bytes at the end of the zone of the request's heap that the request can use.
+func (p *Pool) tail(r *request) int64 {
+	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := p.space.Tail(&h.pages); n != nil {
-		return n.Size()
+		return n.Size() - block.Place{Unit: r.grain}.Skip(n.Addr())
 	}
 	return 0
 }
@@ -57,7 +58,7 @@ func (p *Pool) tail(h *heap) int64 {
 // tailGrowth returns the bytes that make the free block at the end of the heap's zone large enough for a
 // request or, if no addresses follow it, the bytes of a new block.
 func (p *Pool) tailGrowth(r *request) int64 {
-	bytes := block.RoundUp(r.size-p.tail(r.heap), p.space.Page)
+	bytes := block.RoundUp(r.size-p.tail(r), p.space.Page)
 	if bytes <= r.heap.pages.Room() {
 		return bytes
 	}
@@ -95,7 +96,7 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	if err == nil {
 		p.full = false
 		h.Flush()
-		if n := h.TakeBest(r.size); n != nil {
+		if n := r.takeBest(h); n != nil {
 			b = r.handOut(h, n)
 		}
 		return b, true, nil

@@ -212,7 +212,7 @@ func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.borrowFro
 func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
-	n := h.TakeBest(r.size)
+	n := r.takeBest(h)
 	var b *Block
 	if n != nil {
 		b = r.handOut(h, n)
@@ -280,7 +280,7 @@ func (p *Pool) lendFrom(r *request, lender *heap, how thoroughness) (*Block, *bl
 	var n *block.Node
 	if g == nil {
 		if n = lender.Take(r.size); n == nil && how == allBlocks {
-			n = lender.TakeBest(r.size)
+			n = r.takeBest(lender)
 		}
 		if n == nil {
 			return nil, nil, nil
@@ -300,12 +300,13 @@ func (p *Pool) lendFrom(r *request, lender *heap, how thoroughness) (*Block, *bl
 }
 
 // lendWaiting is lendFrom for a block that other streams still use, and that is not much larger than the
-// request. The request's stream waits for them on the device.
+// request. The request's stream waits for them on the device. A part of the block would not stay with the
+// lender, whose stream does not wait for them.
 func (p *Pool) lendWaiting(r *request, lender *heap) (*Block, *block.Range, error) {
 	moves := func(n *block.Node) bool { return n.Whole() && (lender != p.unowned || n.Range().Lender == nil) }
 	item := lender.waiting.First(sizeClass(r.size), func(o *record) bool {
 		n := &o.node
-		return n.Size() >= r.size && (n.Size() <= 2*r.size || moves(n) && n.Size() <= p.modest(r.size))
+		return n.Size() >= r.size && (n.Size() <= 2*r.size && r.spare == 0 || moves(n) && n.Size() <= p.modest(r.size))
 	})
 	if item == nil {
 		return nil, nil, nil

@@ -42,7 +42,7 @@ func (p *Pool) fromBlocks(r *request, lender *heap) (*Block, error) {
 	lender.mu.Lock()
 	defer lender.mu.Unlock()
 	lender.Flush()
-	n := lender.TakeBest(r.size)
+	n := r.takeBest(lender)
 	if n == nil {
 		return nil, nil
 	}
@@ -146,7 +146,7 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*bl
 		each.Flush()
 	}
 	if !stitch && len(heaps) == 1 {
-		if n := h.TakeBest(r.size); n != nil {
+		if n := r.takeBest(h); n != nil {
 			n.State = part
 			return []*block.Node{n}, pages.Location{Addr: n.Addr()}, nil
 		}
@@ -154,7 +154,7 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*bl
 	s.search(heaps)
 	var spans []pages.Span
 	if stitch {
-		if spans, r.missing = s.Fragments(&h.pages, r.size); r.missing > 0 {
+		if spans, r.missing = s.Fragments(&h.pages, r.size, r.grain); r.missing > 0 {
 			return nil, pages.Location{}, nil
 		}
 		if len(spans) == 1 { // it is side by side already
@@ -164,7 +164,7 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*bl
 		if s.Found() < r.size {
 			return nil, pages.Location{}, nil
 		}
-		t := s.Contiguous(&h.pages, r.size, len(heaps) > 1)
+		t := s.Contiguous(&h.pages, r.size, r.grain, len(heaps) > 1)
 		if t.Size == 0 {
 			return nil, pages.Location{}, nil
 		}
@@ -231,7 +231,6 @@ func (p *Pool) handOutAt(r *request, parts []*block.Node, at pages.Location) *Bl
 		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
 		n = h.stitch(at.Stitch, at.Addr, r.size, parts)
 	}
-	n.Want = r.size
 	return r.handOut(h, n)
 }
 
@@ -251,7 +250,7 @@ func (p *Pool) missing(r *request) int64 {
 			each.mu.Unlock()
 		}
 	}
-	_, missing := s.Fragments(&h.pages, r.size)
+	_, missing := s.Fragments(&h.pages, r.size, r.grain)
 	return missing
 }
 
@@ -271,7 +270,7 @@ var leastPages int64 = 256
 // small blocks.
 func (p *Pool) fromSmall(r *request) (*Block, error) {
 	s, h := p.space, r.heap
-	if !s.slack.Grew || p.opt.Placement != nil {
+	if !s.slack.Grew || p.opt.Placement != nil || r.place.Unit > 0 {
 		return nil, nil
 	}
 	h.mu.Lock()

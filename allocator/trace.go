@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A Trace is an Allocator that keeps the last calls of another one's Alloc and Free in a
@@ -101,8 +103,19 @@ func (t *Trace) Each(f func(TraceEvent)) {
 
 // Alloc implements [Allocator].
 func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	return t.allocAt(bytes, block.Place{}, s, tag)
+}
+
+// AllocAligned implements [AlignedAllocator] if the wrapped allocator does. The event does not tell the
+// alignment.
+func (t *Trace) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
+	return allocAligned(t, bytes, alignment, s, tag)
+}
+
+// allocAt implements placer.
+func (t *Trace) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	from := time.Since(t.begin)
-	b, err := t.Allocator.Alloc(bytes, s, tag)
+	b, err := t.decorator.allocAt(bytes, at, s, tag)
 	e := TraceEvent{Time: time.Since(t.begin), Action: Allocated, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	e.Took = e.Time - from
 	if err != nil {

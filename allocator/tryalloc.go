@@ -68,7 +68,7 @@ func (p *Pool) serveAtOnce(r *request) *Block {
 	if b := p.gatherAtOnce(r, h, unowned); b != nil {
 		return b
 	}
-	if n := unowned.TakeBest(r.size); n != nil {
+	if n := r.takeBest(unowned); n != nil {
 		return r.handOut(unowned, n)
 	}
 	return nil

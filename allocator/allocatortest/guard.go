@@ -30,10 +30,28 @@ func (g *Guard) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Bl
 	if err != nil {
 		return b, err
 	}
+	return b, g.handedOut(b, s)
+}
+
+// AllocAligned calls the allocator's, or returns errors.ErrUnsupported.
+func (g *Guard) AllocAligned(bytes, alignment int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	a, ok := allocator.As[allocator.AlignedAllocator](g.Allocator)
+	if !ok {
+		return allocator.Block{}, errors.ErrUnsupported
+	}
+	b, err := a.AllocAligned(bytes, alignment, s, tag)
+	if err != nil {
+		return b, err
+	}
+	return b, g.handedOut(b, s)
+}
+
+// handedOut tells the Fake of b, which the allocator returned.
+func (g *Guard) handedOut(b allocator.Block, s allocator.Stream) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.owners[b], err = g.fake.HandedOut(b.Addr, b.Size, s)
-	return b, err
+	return err
 }
 
 // Use queues work on b.

@@ -10,6 +10,7 @@ func Run(t *testing.T, open func(t *testing.T) *Env) {
 	}{
 		{"sizes", sizes},
 		{"bad sizes", badSizes},
+		{"alignments", alignments},
 		{"more than any device", tooLarge},
 		{"bad blocks", badBlocks},
 		{"blocks of another allocator", func(t *testing.T, s *suite) { foreignBlocks(t, s, open) }},

@@ -29,6 +29,39 @@ func sizes(t *testing.T, s *suite) {
 	}
 }
 
+// alignments asks for blocks at multiples of powers of two, if the allocator can, among others.
+func alignments(t *testing.T, s *suite) {
+	a, ok := allocator.As[allocator.AlignedAllocator](s.Allocator)
+	if !ok {
+		t.Skip("the allocator aligns no block")
+	}
+	on := s.Streams[0]
+	if b, err := a.AllocAligned(1, 512, on, t.Name()); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	} else {
+		s.must(err)
+		s.free(b, on)
+	}
+	for _, alignment := range []int64{-256, 0, 3, 768, 1 << 31} {
+		if _, err := a.AllocAligned(1, alignment, on, t.Name()); !errors.Is(err, allocator.ErrBadAlignment) {
+			t.Errorf("alignment %d: %v, want ErrBadAlignment", alignment, err)
+		}
+	}
+	var blocks []allocator.Block
+	for alignment := int64(1); alignment <= 4<<20; alignment *= 4 {
+		for _, bytes := range []int64{0, 1, 5000, 1 << 20} {
+			b, err := a.AllocAligned(bytes, alignment, on, t.Name())
+			s.must(err)
+			if b.Addr%uintptr(alignment) != 0 || b.Size != bytes {
+				t.Errorf("a block of %d bytes at %#x, want %d at a multiple of %d", b.Size, b.Addr, bytes, alignment)
+			}
+			blocks = append(blocks, b, s.alloc(bytes, on))
+		}
+	}
+	checkDisjoint(t, blocks)
+	s.freeAll(blocks, on)
+}
+
 func badSizes(t *testing.T, s *suite) {
 	for _, bytes := range []int64{-1, -256, math.MinInt64} {
 		if b, err := s.Allocator.Alloc(bytes, s.Streams[0], "bad"); !errors.Is(err, allocator.ErrBadSize) {

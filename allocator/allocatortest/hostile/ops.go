@@ -15,6 +15,7 @@ var operations = []struct {
 }{
 	{400, (*worker).churn},
 	{60, (*worker).useSomewhere},
+	{20, (*worker).try},
 	{20, (*worker).recordSomewhere},
 	{10, (*worker).syncStream},
 	{8, (*worker).freeWrongly},
@@ -103,10 +104,13 @@ func (w *worker) alloc(bytes int64, s allocator.Stream) *held {
 	if w.alone {
 		learned, injected = w.dev.Learned(), w.dev.Injected()
 	}
-	w.note("alloc %d bytes on %#x", uintptr(bytes), s)
-	b, err := w.top.Alloc(bytes, s, tag)
+	alignment := w.alignment()
+	b, err := w.ask(bytes, alignment, s, tag)
 	if err == nil {
 		return w.take(b, bytes, s, tag)
+	}
+	if alignment > 0 && errors.Is(err, errors.ErrUnsupported) {
+		return nil
 	}
 	oom := outOfMemory(err)
 	if oom == nil {
@@ -115,22 +119,65 @@ func (w *worker) alloc(bytes int64, s allocator.Stream) *held {
 	}
 	w.checkRefusal(oom, bytes, s, tag)
 	if w.alone && injected == w.dev.Injected() {
-		return w.insist(bytes, s, tag, w.dev.Learned() != learned)
+		return w.insist(bytes, alignment, s, tag, w.dev.Learned() != learned)
 	}
 	return nil
 }
 
+// alignment chooses the alignment of a block; 0: any. Few blocks are for a multiple of more than a page.
+func (w *worker) alignment() int64 {
+	if w.align == nil || w.random.IntN(10) > 0 {
+		return 0
+	}
+	return allocator.Alignment << w.random.IntN(9)
+}
+
+// ask requests a block, at a multiple of alignment or, if that is 0, anywhere.
+func (w *worker) ask(bytes, alignment int64, s allocator.Stream, tag string) (b allocator.Block, err error) {
+	if alignment == 0 {
+		w.note("alloc %d bytes on %#x", uintptr(bytes), s)
+		return w.top.Alloc(bytes, s, tag)
+	}
+	w.note("alloc %d bytes at a multiple of %d on %#x", uintptr(bytes), uintptr(alignment), s)
+	b, err = w.align.AllocAligned(bytes, alignment, s, tag)
+	if b.Addr%uintptr(alignment) != 0 {
+		w.fail("AllocAligned returned a block at %#x, want a multiple of %d", b.Addr, alignment)
+	}
+	return b, err
+}
+
+// try allocates a block from free memory alone.
+func (w *worker) try() {
+	if w.pool == nil || w.top != allocator.Allocator(w.pool) {
+		return
+	}
+	bytes, s, tag := w.size(), w.anyStream(), tags[w.random.IntN(len(tags))]
+	calls := w.pool.DriverCalls()
+	w.note("try %d bytes on %#x", uintptr(bytes), s)
+	b, err := w.pool.TryAlloc(bytes, s, tag)
+	if now := w.pool.DriverCalls(); w.alone && now != calls {
+		w.fail("TryAlloc of %d bytes makes %d driver calls", bytes, now-calls)
+	}
+	if err == nil {
+		w.take(b, bytes, s, tag)
+	} else if err != allocator.ErrWouldBlock {
+		w.fail("TryAlloc: %w", err)
+	}
+}
+
 // insist repeats a request that was out of memory, at once and with nothing left to
 // chance. It must fail again, or the memory was there before.
-func (w *worker) insist(bytes int64, s allocator.Stream, tag string, learned bool) *held {
+func (w *worker) insist(bytes, alignment int64, s allocator.Stream, tag string, learned bool) *held {
 	defer w.dev.Freeze(w.dev.Freeze(true))
 	w.note("the same again")
-	b, err := w.top.Alloc(bytes, s, tag)
+	b, err := w.ask(bytes, alignment, s, tag)
 	if err != nil {
 		if outOfMemory(err) == nil {
 			w.fail("Alloc of %d bytes was out of memory, again it is: %w", bytes, err)
 		}
-		w.checkPages(bytes, err)
+		if alignment <= w.page { // else a larger block is necessary
+			w.checkPages(bytes, err)
+		}
 		return nil
 	}
 	// An opportunistic pool may use now what its queries found done.

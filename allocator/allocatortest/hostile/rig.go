@@ -49,6 +49,7 @@ type rig struct {
 	plan   *allocator.Plan
 	record allocator.StreamRecorder // nil: the allocator has none
 	leave  allocator.StreamReleaser
+	align  allocator.AlignedAllocator
 	trace  *allocator.Trace
 	limit  *allocator.Limit
 	poison bool
@@ -104,6 +105,7 @@ func (r *rig) finish() {
 	if r.leave != nil { // a Poison always has RecordStream
 		r.record, _ = allocator.As[allocator.StreamRecorder](r.top)
 	}
+	r.align, _ = allocator.As[allocator.AlignedAllocator](r.top)
 	if r.most < 1024 {
 		r.most = 0
 		return

@@ -6,7 +6,7 @@
 //
 //   - The blocks of a [Range] cover it without gaps or overlaps, in address order, and
 //     their sizes are multiples of [Alignment].
-//   - A block that [Heap.Take], [Heap.TakeBest], [Heap.Carve] or [Heap.Cut] returned is
+//   - A block that [Heap.Take], [Heap.TakeBest], [Heap.TakeAt], [Heap.Carve] or [Heap.Cut] returned is
 //     in no list of the heap, and none of its bytes are handed out again before
 //     [Heap.Recycle] or [Heap.Coalesce] gives them back.
 //   - Two free neighbours are one block, unless the strategy keeps them apart; then
@@ -34,6 +34,18 @@ const MaxSize = 1 << 47
 
 // RoundUp returns n rounded up to a multiple of unit, a power of two.
 func RoundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
+
+// A Place says where a block may begin: at an address that is a multiple of Unit, a power of two, once
+// Offset bytes are added to it. The zero Place is every address.
+type Place struct{ Unit, Offset int64 }
+
+// Skip returns the bytes from an address to the first one where a block may begin.
+func (p Place) Skip(addr uintptr) int64 {
+	if p.Unit == 0 {
+		return 0
+	}
+	return -(int64(addr) + p.Offset) & (p.Unit - 1)
+}
 
 // State is the use of a block's bytes.
 type State uint8

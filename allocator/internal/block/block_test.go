@@ -65,11 +65,11 @@ func (m *model) take(size int64) {
 	n := m.Take(size)
 	if n == nil {
 		m.Flush()
-		n = m.TakeBest(size)
+		n = m.TakeBest(size, Place{})
 	}
 	if n == nil {
 		m.grow(4 * size)
-		n = m.TakeBest(size)
+		n = m.TakeBest(size, Place{})
 	}
 	n.State = Owned
 	m.live, m.sizes = append(m.live, n), append(m.sizes, size)

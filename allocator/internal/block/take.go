@@ -9,28 +9,42 @@ func (h *Heap) Take(size int64) *Node {
 		}
 		h.flushCache()
 	}
-	most := int64(MaxSize)
-	if size <= h.opt.MaxSplit/2 {
-		most = h.opt.MaxSplit
-	}
-	n := h.place.find(size, most)
+	n := h.place.find(size, h.most(size))
 	if n == nil {
 		return nil
 	}
 	return h.Carve(n, size)
 }
 
+// most returns the bytes of the largest block that serves a request for size bytes.
+func (h *Heap) most(size int64) int64 {
+	if size <= h.opt.MaxSplit/2 {
+		return h.opt.MaxSplit
+	}
+	return MaxSize
+}
+
 // TakeBest is Take for a request that fails otherwise: it looks at every block that is large
-// enough, and cuts from any.
-func (h *Heap) TakeBest(size int64) *Node {
+// enough, and cuts from any. The block begins at a place; if that is not everywhere, the strategy must not be
+// rigid.
+func (h *Heap) TakeBest(size int64, at Place) *Node { return h.takeBest(size, MaxSize, at) }
+
+// TakeAt is TakeBest, but like Take it leaves large blocks to large requests.
+func (h *Heap) TakeAt(size int64, at Place) *Node { return h.takeBest(size, h.most(size), at) }
+
+func (h *Heap) takeBest(size, most int64, at Place) *Node {
 	var best *Node
 	h.place.visit(size, func(n *Node) {
-		if n.size >= size && (best == nil || n.size < best.size) {
+		if n.size-at.Skip(n.addr) >= size && n.size <= most && (best == nil || n.size < best.size) {
 			best = n
 		}
 	})
 	if best == nil {
 		return nil
+	}
+	if skip := at.Skip(best.addr); skip > 0 {
+		lo := best.addr + uintptr(skip)
+		return h.Cut(best, lo, lo+uintptr(size))
 	}
 	return h.Carve(best, size)
 }

@@ -3,6 +3,8 @@ package pages
 import (
 	"cmp"
 	"slices"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A FreeRun is free memory that is mapped side by side: some chunks of a row, the first and the last maybe
@@ -26,8 +28,9 @@ func (t *FreeRun) join(a, b *Chunk) bool {
 func (t *FreeRun) Start() uintptr { return t.chunks[0].Addr + uintptr(t.offset) }
 
 // stretches calls yield for each FreeRun in a row of chunks by address. h may use parts of its own chunks,
-// and whole unused chunks of other heaps. A row has no chunk twice.
-func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
+// and whole unused chunks of other heaps. A row has no chunk twice. Each
+// FreeRun starts at a multiple of grain bytes, a power of two of at most a page; 0: anywhere.
+func (s *Space) freeRuns(h *Holder, row []Mapped, grain int64, yield func(t FreeRun)) {
 	t := FreeRun{holder: h}
 	from := 0
 	end := func() {
@@ -67,10 +70,14 @@ func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
 			t.chunks, t.Size = row[from:i+1], t.Size+int64(head.Addr())+head.Size()-int64(c.addr)
 		}
 		end()
-		if tail != nil {
+		if tail == nil {
+			continue
+		}
+		offset := int64(tail.Addr() - c.addr)
+		offset += block.Place{Unit: grain}.Skip(uintptr(offset))
+		if offset < c.size {
 			from = i
-			t.chunks, t.offset = row[i:i+1], int64(tail.Addr()-c.addr)
-			t.Size = c.size - t.offset
+			t.chunks, t.offset, t.Size = row[i:i+1], offset, c.size-offset
 		}
 	}
 	end()
@@ -166,10 +173,11 @@ func (t *FreeRun) Spans(size int64) []Span {
 
 // Fragments finds spans of size bytes in total that can be mapped side by side: the first ends at the end
 // of a chunk, the last begins at the beginning of one, and the others do both. It returns the missing
-// bytes, 0 if there are enough. All spans are of different chunks.
-func (s *Space) Fragments(h *Holder, size int64) (spans []Span, missing int64) {
+// bytes, 0 if there are enough. All spans are of different chunks. The first begins at a multiple of grain
+// bytes, a power of two of at most a page; 0: anywhere.
+func (s *Space) Fragments(h *Holder, size, grain int64) (spans []Span, missing int64) {
 	var runs []FreeRun
-	s.freeRuns(h, s.byAddress(), func(t FreeRun) { runs = append(runs, t) })
+	s.freeRuns(h, s.byAddress(), grain, func(t FreeRun) { runs = append(runs, t) })
 	opening := -1
 	for i := range runs {
 		if r := &runs[i]; r.offset > 0 && (opening < 0 || r.opens() > runs[opening].opens()) && r.opens() < size {
@@ -264,8 +272,8 @@ type Location struct {
 
 // Contiguous finds size bytes of unused memory for h that are side by side: in the oldest stitch that has
 // them or, if memory of other holders counts too, with the fewest changes of holders. Its Size is 0 if there
-// are none.
-func (s *Space) Contiguous(h *Holder, size int64, others bool) FreeRun {
+// are none. It starts at a multiple of grain bytes, a power of two of at most a page; 0: anywhere.
+func (s *Space) Contiguous(h *Holder, size, grain int64, others bool) FreeRun {
 	var best FreeRun
 	fewest := 0
 	consider := func(t FreeRun) {
@@ -279,14 +287,14 @@ func (s *Space) Contiguous(h *Holder, size int64, others bool) FreeRun {
 		}
 	}
 	if others {
-		s.freeRuns(h, s.byAddress(), consider)
+		s.freeRuns(h, s.byAddress(), grain, consider)
 	}
 	if best.Size == 0 {
 		for _, of := range s.someStitches() {
 			if of.Size < size || !s.mayHold(of.chunks, size) {
 				continue
 			}
-			s.freeRuns(h, of.chunks, func(t FreeRun) { t.Stitch = of; consider(t) })
+			s.freeRuns(h, of.chunks, grain, func(t FreeRun) { t.Stitch = of; consider(t) })
 			if best.Size > 0 {
 				break
 			}

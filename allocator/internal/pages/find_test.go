@@ -167,7 +167,7 @@ func TestFreeRuns(t *testing.T) {
 			}
 		}
 		var got []string
-		d.freeRuns(d.holders['a'], row, func(x FreeRun) {
+		d.freeRuns(d.holders['a'], row, block.Alignment, func(x FreeRun) {
 			if x.Start() != x.chunks[0].Addr+uintptr(x.offset) {
 				t.Errorf("%s: a free run starts at %#x", c.picture, x.Start())
 			}
@@ -248,7 +248,7 @@ func TestFragments(t *testing.T) {
 		{"a##..|a.... a....", 11, "", 1},
 	} {
 		d := draw(c.picture)
-		spans, missing := d.Fragments(d.holders['a'], c.size*block.Alignment)
+		spans, missing := d.Fragments(d.holders['a'], c.size*block.Alignment, block.Alignment)
 		var got []string
 		var chunks []*Chunk
 		for _, p := range spans {

@@ -56,10 +56,10 @@ func (p *player) gather(i int, size int64, stitch bool) {
 	var spans []Span
 	if stitch {
 		var missing int64
-		if spans, missing = p.Fragments(h, size); missing > 0 {
+		if spans, missing = p.Fragments(h, size, block.Alignment); missing > 0 {
 			return
 		}
-	} else if t := p.Contiguous(h, size, true); t.Size > 0 && t.Stitch == nil {
+	} else if t := p.Contiguous(h, size, block.Alignment, true); t.Size > 0 && t.Stitch == nil {
 		spans = t.Spans(size)
 	}
 	if len(spans) == 0 {
