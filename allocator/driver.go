@@ -100,17 +100,20 @@ type AsyncDriver interface {
 	ClosePool() error
 }
 
-// noMemory is the reason why the pool does not ask the driver for memory.
-type noMemory string
+// noMemory is the reason why an allocator does not ask the driver for memory.
+type noMemory struct {
+	text    string
+	atLimit bool // of the program, not of the device
+}
 
-func (e noMemory) Error() string { return string(e) }
+func (e noMemory) Error() string { return e.text }
 
 func (noMemory) OutOfMemory() bool { return true }
 
-const (
+var (
 	// errLimit is the error of growth beyond PoolOptions.MaxBytes.
-	errLimit = noMemory("the limit is reached")
-	errFull  = noMemory("the device has too little memory free")
+	errLimit = noMemory{"the limit is reached", true}
+	errFull  = noMemory{"the device has too little memory free", false}
 )
 
 // OutOfMemoryError reports a request that failed after every attempt that Alloc promises. The
@@ -165,8 +168,11 @@ func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 // OutOfMemory returns true. It identifies the error without an import of this package.
 func (e *OutOfMemoryError) OutOfMemory() bool { return true }
 
-// AtLimit reports whether the limit, rather than the device's memory, was exceeded.
-func (e *OutOfMemoryError) AtLimit() bool { return errors.Is(e.Err, errLimit) }
+// AtLimit reports whether the limit, or that of a tag, rather than the device's memory, was exceeded.
+func (e *OutOfMemoryError) AtLimit() bool {
+	var why noMemory
+	return errors.As(e.Err, &why) && why.atLimit
+}
 
 // fromDevice sets the results of Driver.MemInfo.
 func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
