@@ -16,6 +16,11 @@
 // [Timed], [Limit], [Trace] and [Poison] wrap any allocator; without them there is no overhead.
 // [As] finds the wrapped allocator.
 //
+// A program that embeds a Pool may also ask for memory without waiting ([Pool.TryAlloc]) or at a multiple
+// of more than Alignment ([AlignedAllocator]), change what is reserved ([Pool.Reserve], [Pool.SetMaxBytes])
+// and find the physical memory of a block, for another process to map ([Pool.Backing]). [Limit.SetTag]
+// limits the blocks with a tag.
+//
 // Stats are counters. [Pool.Detail] has them by stream and by size, [ByTag] sums memory up by tag,
 // and [MapOf] returns where each block is. A [Trace] keeps the last calls; package observe writes
 // them for tools/allocbench, Perfetto and PyTorch's memory_viz.
@@ -129,10 +134,11 @@
 // with live blocks, plus its own pages, exceed the limit or the device. With a [Reuse] that keeps memory
 // from other streams, unused chunks of the requested size first go back to the driver.
 //
-// A Plan returns its arena to its pool, and an Async trims the driver's pool and tries again. If the
-// request still fails, the [*OutOfMemoryError] says what was requested, held and free, and what would
-// have helped. It suggests a limit only if that limit would certainly have been enough. Live blocks are
-// not affected, and the next Alloc works.
+// A Plan returns its arena to its pool, and an Async trims the driver's pool and tries again. Then a Pool
+// or a Plan calls PoolOptions.OnOutOfMemory, which may free caches of the program. If the request still
+// fails, the [*OutOfMemoryError] says what was requested, held and free, and what would have helped. It
+// suggests a limit only if that limit would certainly have been enough. Live blocks are not affected, and
+// the next Alloc works.
 //
 // # Drivers
 //

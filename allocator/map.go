@@ -240,9 +240,9 @@ type Part struct {
 }
 
 // Backing returns the physical memory of live block b, in the order of its addresses, such as for another
-// process to map: b begins offset bytes into the first part. The parts have memory of other blocks too. They
-// stay b's until it is freed or the pool sleeps: Wake gives it others. Malloc segments have no parts: the error is
-// errors.ErrUnsupported.
+// process to map. b begins offset bytes into the first part. The parts have memory of other blocks too. They
+// are b's until it is freed or the pool sleeps: Wake gives it others. Malloc segments have no parts: the
+// error is errors.ErrUnsupported.
 func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
