@@ -54,6 +54,12 @@ race: ## run the tests with the race detector
 build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc
 	go build $(if $(cuda),-tags cuda) -o build/train ./cmd/train
 
+.PHONY: lib
+lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.hpp and mlpool.py; needs gcc
+	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o build/libmlpool.so ./cmd/libmlpool
+	@rm -f build/libmlpool.h
+	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp cmd/libmlpool/mlpool.py build/
+
 .PHONY: check
 check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck and shellcheck, with CUDA too if there is nvcc
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:" $$unformatted; false; }

@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/emulator/translate":      {},
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/kernels/collective/launch":       {},
+	"mlpool/cmd/libmlpool":                   {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/allocator/observe", "mlpool/configs", "mlpool/kernels/nn"},
 	"mlpool/cmd/train/internal/program":      {"mlpool/kernels", "mlpool/kernels/nn"},
 	"mlpool/cmd/train/internal/dataset":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/nn", "mlpool/model"},
 	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn"},
@@ -89,11 +90,11 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestOnlyCUDAUsesCgo allows cgo for the kernels and for the driver, with CUDA and without.
+// TestOnlyCUDAUsesCgo allows cgo for the kernels, the driver and the C library, with CUDA and without.
 func TestOnlyCUDAUsesCgo(t *testing.T) {
 	for tags, allowed := range map[string][]string{
-		"":     {"mlpool/allocator/cudadriver", "mlpool/kernels/nccl"},
-		"cuda": {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/nccl"},
+		"":     {"mlpool/allocator/cudadriver", "mlpool/cmd/libmlpool", "mlpool/kernels/nccl"},
+		"cuda": {"mlpool/allocator/cudadriver", "mlpool/cmd/libmlpool", "mlpool/kernels", "mlpool/kernels/nccl"},
 	} {
 		for line := range goList(t, "-tags", tags, "-f", `{{.ImportPath}} {{len .CgoFiles}}`) {
 			if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); n != "0" && !slices.Contains(allowed, name) {

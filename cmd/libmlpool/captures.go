@@ -1,0 +1,213 @@
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+)
+
+// captures has the allocators of work that is captured into CUDA graphs: one for each id, whose memory
+// serves nothing else.
+type captures struct {
+	pool    *pool
+	options allocator.PoolOptions
+	open    atomic.Int32 // captures that have begun and not ended
+
+	mu        sync.RWMutex
+	routes    []route // of the open captures
+	byID      map[uint64]*captured
+	postponed []postponed // frees, until no capture is open
+}
+
+// A route is an open capture.
+type route struct {
+	to     *captured
+	filter func(s allocator.Stream) bool // whether the work of s is captured
+}
+
+// captured is the memory of the captures of one id.
+type captured struct {
+	id    uint64
+	alloc *allocator.Pool
+	uses  int // by captures that were not released
+}
+
+// postponed is a free that waits until no capture is open.
+type postponed struct {
+	entry
+	stream allocator.Stream
+}
+
+// of returns the captures that the work of s belongs to, or nil. No filter is called after end.
+func (c *captures) of(s allocator.Stream) *captured {
+	if c.open.Load() == 0 {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, r := range c.routes {
+		if r.filter(s) {
+			return r.to
+		}
+	}
+	return nil
+}
+
+// begin opens a capture.
+func (c *captures) begin(id uint64, filter func(s allocator.Stream) bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to := c.byID[id]
+	if to == nil {
+		a, err := allocator.NewPool(c.pool.driver, c.options)
+		if err != nil {
+			return err
+		}
+		to = &captured{id: id, alloc: a}
+		if c.byID == nil {
+			c.byID = map[uint64]*captured{}
+		}
+		c.byID[id] = to
+	}
+	to.uses++
+	c.routes = append(c.routes, route{to, filter})
+	c.open.Add(1)
+	return nil
+}
+
+var errNoCapture = errors.New("mlpool: no capture of that id was begun")
+
+// end closes the last capture of id that is open, and makes postponed frees if it was the only one.
+func (c *captures) end(id uint64) error {
+	c.mu.Lock()
+	i := len(c.routes) - 1
+	for i >= 0 && c.routes[i].to.id != id {
+		i--
+	}
+	if i < 0 {
+		c.mu.Unlock()
+		return errNoCapture
+	}
+	c.routes = slices.Delete(c.routes, i, i+1)
+	var due []postponed
+	if c.open.Add(-1) == 0 {
+		due, c.postponed = c.postponed, nil
+	}
+	c.mu.Unlock()
+	var errs []error
+	for _, f := range due {
+		if err := c.pool.freeEntry(f.entry, f.stream); err != nil {
+			c.pool.blocks.put(f.entry)
+			errs = append(errs, err)
+		}
+	}
+	for _, to := range c.list() {
+		errs = append(errs, c.closeUnused(to))
+	}
+	return errors.Join(errs...)
+}
+
+// postpone keeps the free of a block that several streams use if a capture is open, and reports whether it
+// did. Such a free records an event on each stream; on a captured stream the event would belong to the
+// graph, and a query of it would end the capture.
+func (c *captures) postpone(e entry, s allocator.Stream) bool {
+	if c.open.Load() == 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open.Load() == 0 {
+		return false
+	}
+	c.postponed = append(c.postponed, postponed{e, s})
+	return true
+}
+
+// release undoes one begin of id, and returns the memory if it was the last one and no block is live.
+func (c *captures) release(id uint64) error {
+	c.mu.Lock()
+	to := c.byID[id]
+	if to == nil || to.uses == 0 {
+		c.mu.Unlock()
+		return errNoCapture
+	}
+	to.uses--
+	c.mu.Unlock()
+	return c.closeUnused(to)
+}
+
+// closeUnused returns the memory of captures that were all released, once no block is live and no other
+// capture is open, which waiting for the device would end.
+func (c *captures) closeUnused(to *captured) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to.uses > 0 || c.byID[to.id] != to || c.open.Load() > 0 || to.alloc.Stats().Allocated > 0 {
+		return nil
+	}
+	// The driver unmaps memory at once, even if work still uses it.
+	if err := c.pool.driver.Synchronize(); err != nil {
+		return err
+	}
+	delete(c.byID, to.id)
+	return to.alloc.Close()
+}
+
+// list returns the captures of every id.
+func (c *captures) list() (all []*captured) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, to := range c.byID {
+		all = append(all, to)
+	}
+	return all
+}
+
+// close returns the memory of all captures.
+func (c *captures) close() error {
+	var errs []error
+	for _, to := range c.list() {
+		errs = append(errs, to.alloc.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// uncaptured is a driver that orders no work after that of a stream which is being captured, and makes no
+// such stream wait: the graph would contain the wait, or the capture would fail. The pool then takes other
+// memory.
+type uncaptured struct {
+	cudadriver.Driver
+	open *atomic.Int32 // captures
+}
+
+func (d uncaptured) RecordEvent(event, stream uintptr) error {
+	if err := d.check(stream); err != nil {
+		return err
+	}
+	return d.Driver.RecordEvent(event, stream)
+}
+
+func (d uncaptured) WaitEvent(stream, event uintptr) error {
+	if err := d.check(stream); err != nil {
+		return err
+	}
+	return d.Driver.WaitEvent(stream, event)
+}
+
+// check returns an error if stream is being captured.
+func (d uncaptured) check(stream uintptr) error {
+	if d.open.Load() == 0 {
+		return nil
+	}
+	captured, err := d.IsCapturing(stream)
+	if err == nil && captured {
+		err = fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
+	}
+	return err
+}

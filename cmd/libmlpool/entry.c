@@ -1,0 +1,252 @@
+// The functions of mlpool.h. Each calls the Go function of the same name, unless this is a child of fork:
+// the Go runtime has no threads there, so a call would hang.
+#include "entry.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+
+static atomic_int forked;
+
+static void in_child(void) { forked = 1; }
+
+// last_error has the text of each thread's last error, once it had one. It is no __thread variable: Go makes
+// this library one whose thread-local variables must fit into what the program has left for such.
+static pthread_key_t last_error;
+
+__attribute__((constructor)) static void begin(void) {
+  pthread_key_create(&last_error, free);
+  pthread_atfork(NULL, NULL, in_child);
+}
+
+// fail keeps the text of an error.
+static int fail(int code, const char *text) {
+  char *kept = pthread_getspecific(last_error);
+  if (!kept && (kept = malloc(ERROR_BYTES)) && pthread_setspecific(last_error, kept)) {
+    free(kept);
+    kept = NULL;
+  }
+  if (kept) snprintf(kept, ERROR_BYTES, "%s", text);
+  return code;
+}
+
+static int refuse_fork(void) {
+  return fail(MLPOOL_ERROR_FORKED, "mlpool: this process is a child of fork, in which CUDA does not work: start it with spawn, or with exec");
+}
+
+// CALL calls a Go function and keeps its error.
+#define CALL(function, ...)                             \
+  ({                                                    \
+    char text_[ERROR_BYTES];                            \
+    int code_ = forked ? -1 : function(__VA_ARGS__, text_); \
+    code_ < 0 ? refuse_fork() : code_ ? fail(code_, text_) : MLPOOL_OK; \
+  })
+#define WANT(condition, text) \
+  do {                        \
+    if (!(condition)) return fail(MLPOOL_ERROR_INVALID, "mlpool: " text); \
+  } while (0)
+
+#define NUMBER(pointer) ((uintptr_t)(pointer))
+
+int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text) {
+  return function((void *)arg, bytes, text);
+}
+
+int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return filter((void *)arg, (mlpool_stream)stream); }
+
+// fronts has the fronts of pools by handle. Pools beyond it have none, nor have those with a trace, a plan or
+// limits by tag, which must see every call.
+enum { FRONTS = 1024 };
+static _Atomic(front *) fronts[FRONTS];
+
+static front *front_of(uintptr_t handle) {
+  return handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL;
+}
+
+int entry_drain_next(uintptr_t handle, int *next, front_block *out) {
+  front *f = front_of(handle);
+  return f ? front_drain_next(f, next, out) : -1;
+}
+
+void entry_front_off(uintptr_t handle) {
+  front *f = front_of(handle);
+  if (f) front_off(f);
+}
+
+void entry_front_on(uintptr_t handle) {
+  front *f = front_of(handle);
+  if (f) front_on(f);
+}
+
+int mlpool_abi(void) { return MLPOOL_ABI; }
+
+const char *mlpool_error(void) {
+  const char *text = pthread_getspecific(last_error);
+  return text ? text : "";
+}
+
+// variables returns lines NAME=VALUE for the variables MLPOOL_*, to be freed.
+static char *variables(void) {
+  extern char **environ;
+  size_t bytes = 1;
+  for (char **e = environ; e && *e; e++)
+    if (!strncmp(*e, "MLPOOL_", 7)) bytes += strlen(*e) + 1;
+  char *lines = malloc(bytes), *end = lines;
+  if (!lines) return NULL;
+  *lines = 0;
+  for (char **e = environ; e && *e; e++)
+    if (!strncmp(*e, "MLPOOL_", 7)) end += sprintf(end, "%s\n", *e);
+  return lines;
+}
+
+int mlpool_create(int device, const char *options, mlpool_pool **pool) {
+  WANT(pool, "pool is NULL");
+  uintptr_t handle = 0;
+  char *lines = variables();
+  WANT(lines, "the host has no memory");
+  int plain = 0;
+  int code = CALL(mlpool_go_create, device, (char *)options, lines, &handle, &plain);
+  free(lines);
+  if (code) return code;
+  if (plain && handle < FRONTS) atomic_store_explicit(&fronts[handle], front_new(), memory_order_release);
+  *pool = (mlpool_pool *)handle;
+  return MLPOOL_OK;
+}
+
+int mlpool_check_options(const char *options) {
+  char *lines = variables();
+  WANT(lines, "the host has no memory");
+  int code = CALL(mlpool_go_check_options, (char *)options, lines);
+  free(lines);
+  return code;
+}
+
+int mlpool_destroy(mlpool_pool *pool) {
+  int code = CALL(mlpool_go_destroy, NUMBER(pool));
+  front *f = code == MLPOOL_ERROR_CLOSED || forked ? NULL : front_of(NUMBER(pool));
+  if (f) front_end(f);
+  return code;
+}
+
+static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
+  WANT(ptr, "ptr is NULL");
+  front_block frees[FRONT_BLOCKS];
+  front *f = forked ? NULL : front_of(NUMBER(pool));
+  int count = 0;
+  uintptr_t addr = 0;
+  if (f) {
+    if (r.alignment == 1 && (addr = front_take(f, r.bytes, r.stream, r.tag))) return *ptr = (void *)addr, MLPOOL_OK;
+    count = front_drain(f, r.stream, frees);
+  }
+  int code = CALL(mlpool_go_alloc, NUMBER(pool), &addr, r, frees, count);
+  if (code) return code;
+  if (f) front_add(f, addr, r.bytes, r.stream, r.tag);
+  *ptr = (void *)addr;
+  return MLPOOL_OK;
+}
+
+int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
+  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0});
+}
+
+int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag) {
+  WANT(alignment && !(alignment & (alignment - 1)), "the alignment is not a power of two");
+  return allocate(pool, ptr, (entry_request){bytes, alignment, NUMBER(stream), tag, 0});
+}
+
+int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
+  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 1});
+}
+
+int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
+  front *f = forked ? NULL : front_of(NUMBER(pool));
+  if (f) {
+    front_block frees[FRONT_BLOCKS];
+    int count = 0;
+    switch (front_give(f, NUMBER(ptr), NUMBER(stream), frees, &count)) {
+      case FRONT_KEPT: return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
+      case FRONT_FREED_BEFORE: return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before");
+    }
+  }
+  return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), NUMBER(stream));
+}
+
+int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
+  front *f = forked ? NULL : front_of(NUMBER(pool));
+  if (f) front_share(f, NUMBER(ptr));
+  return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), NUMBER(stream));
+}
+
+int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) { return CALL(mlpool_go_release_stream, NUMBER(pool), NUMBER(stream)); }
+
+int mlpool_trim(mlpool_pool *pool, size_t keep) { return CALL(mlpool_go_trim, NUMBER(pool), keep); }
+
+int mlpool_reserve(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_reserve, NUMBER(pool), bytes); }
+
+int mlpool_set_limit(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_set_limit, NUMBER(pool), bytes); }
+
+int mlpool_set_tag_limit(mlpool_pool *pool, const char *tag, size_t bytes) {
+  return CALL(mlpool_go_set_tag_limit, NUMBER(pool), (char *)tag, bytes);
+}
+
+int mlpool_on_out_of_memory(mlpool_pool *pool, mlpool_out_of_memory function, void *arg) {
+  return CALL(mlpool_go_on_out_of_memory, NUMBER(pool), function, NUMBER(arg));
+}
+
+int mlpool_get_stats(mlpool_pool *pool, mlpool_stats *stats) {
+  WANT(stats, "stats is NULL");
+  WANT(stats->size >= sizeof(size_t), "set the field size of mlpool_stats to sizeof(mlpool_stats)");
+  mlpool_stats now = {0};
+  int code = CALL(mlpool_go_stats, NUMBER(pool), &now);
+  if (code) return code;
+  now.size = stats->size;
+  memcpy(stats, &now, stats->size < sizeof now ? stats->size : sizeof now);
+  return MLPOOL_OK;
+}
+
+int mlpool_reset_peaks(mlpool_pool *pool) { return CALL(mlpool_go_reset_peaks, NUMBER(pool)); }
+
+int mlpool_stats_json(mlpool_pool *pool, char *buffer, size_t size, size_t *bytes) {
+  size_t needed = 0;
+  int code = CALL(mlpool_go_stats_json, NUMBER(pool), buffer, buffer ? size : 0, &needed);
+  if (bytes) *bytes = needed;
+  return code;
+}
+
+int mlpool_snapshot(mlpool_pool *pool, const char *path) {
+  WANT(path, "path is NULL");
+  return CALL(mlpool_go_snapshot, NUMBER(pool), (char *)path);
+}
+
+int mlpool_plan_begin(mlpool_pool *pool, const char *name, mlpool_stream stream) {
+  return CALL(mlpool_go_plan_begin, NUMBER(pool), (char *)name, NUMBER(stream));
+}
+
+int mlpool_plan_end(mlpool_pool *pool) { return CALL(mlpool_go_plan_end, NUMBER(pool)); }
+
+int mlpool_sleep(mlpool_pool *pool, int keep) { return CALL(mlpool_go_sleep, NUMBER(pool), keep); }
+
+int mlpool_wake(mlpool_pool *pool) { return CALL(mlpool_go_wake, NUMBER(pool)); }
+
+int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg) {
+  return CALL(mlpool_go_capture_begin, NUMBER(pool), id, filter, NUMBER(arg));
+}
+
+int mlpool_capture_end(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_end, NUMBER(pool), id); }
+
+int mlpool_capture_release(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_release, NUMBER(pool), id); }
+
+int mlpool_send(mlpool_pool *pool, void *ptr, int socket) { return CALL(mlpool_go_send, NUMBER(pool), NUMBER(ptr), socket); }
+
+int mlpool_receive(int device, int socket, void **ptr, size_t *bytes) {
+  WANT(ptr && bytes, "ptr or bytes is NULL");
+  uintptr_t addr = 0;
+  int code = CALL(mlpool_go_receive, device, socket, &addr, bytes);
+  if (!code) *ptr = (void *)addr;
+  return code;
+}
+
+int mlpool_close_received(void *ptr) { return CALL(mlpool_go_close_received, NUMBER(ptr)); }

@@ -1,0 +1,29 @@
+// What entry.c and exports.go share.
+#ifndef MLPOOL_ENTRY_H
+#define MLPOOL_ENTRY_H
+
+#include <stdlib.h>
+
+#include "front.h"
+#include "mlpool.h"
+
+enum { ERROR_BYTES = 2048 };  // of the text of an error
+
+// The arguments of an allocation.
+typedef struct {
+  size_t bytes, alignment;
+  uintptr_t stream;
+  const char *tag;
+  int try;  // neither wait nor call the driver
+} entry_request;
+
+// Calls of functions of the program, which Go cannot call itself.
+int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text);
+int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
+
+// The front of a pool: its blocks, stream by stream as front_drain_next does, and whether it keeps any.
+int entry_drain_next(uintptr_t handle, int *next, front_block *out);
+void entry_front_off(uintptr_t handle);
+void entry_front_on(uintptr_t handle);
+
+#endif

@@ -1,0 +1,59 @@
+//go:build linux && cgo
+
+package main
+
+// #include "entry.h"
+import "C"
+
+import (
+	"errors"
+	"sync"
+
+	"mlpool/allocator"
+)
+
+// What a pool does with the blocks that its front kept; see front.h.
+
+// refused has frees of the front that the driver refused, for the next flush to try again.
+type refused struct {
+	mu     sync.Mutex
+	blocks []C.front_block
+}
+
+// freeAll frees blocks that the front kept. The program has freed them, so it gets no error.
+func (p *pool) freeAll(blocks []C.front_block) {
+	for _, b := range blocks {
+		err := p.free(uintptr(b.ptr), allocator.Stream(b.stream))
+		if err == nil || errors.Is(err, allocator.ErrUnknownBlock) || errors.Is(err, allocator.ErrClosed) {
+			continue
+		}
+		p.refused.mu.Lock()
+		p.refused.blocks = append(p.refused.blocks, b)
+		p.refused.mu.Unlock()
+	}
+}
+
+// flush frees all blocks that the front kept.
+func (p *pool) flush() {
+	p.refused.mu.Lock()
+	again := p.refused.blocks
+	p.refused.blocks = nil
+	p.refused.mu.Unlock()
+	p.freeAll(again)
+	var blocks [C.FRONT_BLOCKS]C.front_block
+	for next := C.int(0); ; {
+		count := C.entry_drain_next(p.handle, &next, &blocks[0])
+		if count < 0 {
+			return
+		}
+		p.freeAll(blocks[:count])
+	}
+}
+
+// flushed calls f with the pool of a handle after a flush.
+func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
+	return with(handle, text, func(p *pool) error {
+		p.flush()
+		return f(p)
+	})
+}

@@ -1,0 +1,288 @@
+//go:build linux && cgo
+
+// Libmlpool is the pool of package allocator as a C library: libmlpool.so, whose interface is mlpool.h.
+// "make lib" builds it. mlpool.py makes it PyTorch's and CuPy's allocator.
+//
+// A call goes from a C function of mlpool.h in entry.c, which refuses to run in a child of fork, to an
+// exported Go function in exports.go, to a [pool]. torch.c has the functions that PyTorch calls; it uses
+// mlpool.h alone, as another program would.
+package main
+
+// #include "entry.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+)
+
+func main() {} // a library needs one
+
+// A pool is what a handle of mlpool.h stands for.
+type pool struct {
+	handle C.uintptr_t
+	driver cudadriver.Driver
+	alloc  allocator.Allocator // serves requests outside of captures
+	base   *allocator.Pool     // alloc, or what it wraps; nil for a plan
+	plan   *allocator.Plan     // nil: no plan
+	trace  *allocator.Trace    // nil: no trace
+	tags   *allocator.Limit    // nil: no limit by tag
+	used   atomic.Bool         // a block was allocated
+
+	blocks   table
+	captures captures
+	refused  refused
+	handler  atomic.Pointer[handler]
+	asleep   atomic.Bool
+}
+
+// newPool returns a pool with options o.
+func newPool(o options) (*pool, error) {
+	if err := o.addPeers(); err != nil {
+		return nil, err
+	}
+	d, err := cudadriver.New(o.driver)
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{driver: d}
+	p.captures.pool = p
+	o.pool.OnOutOfMemory = p.outOfMemory
+	o.pool.Reclaim = p.flush
+	guarded := uncaptured{d, &p.captures.open}
+	if o.plan {
+		p.plan, err = allocator.NewPlan(guarded, o.pool)
+		p.alloc = p.plan
+	} else {
+		p.base, err = allocator.NewPool(guarded, o.pool)
+		p.alloc = p.base
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.traceEvents > 0 {
+		p.trace = allocator.NewTrace(p.alloc, o.traceEvents)
+		p.alloc = p.trace
+	}
+	// Captured work keeps its addresses, and no stream waits for another for the sake of memory: a
+	// graph would repeat the wait.
+	p.captures.options = o.pool
+	p.captures.options.KeepMapped, p.captures.options.Reuse = true, allocator.ReuseSameStream
+	p.captures.options.PreallocateBytes, p.captures.options.GCThreshold = 0, 0
+	return p, nil
+}
+
+// A request is the arguments of an allocation.
+type request struct {
+	bytes, alignment int64
+	stream           allocator.Stream
+	tag              string
+	try              bool // neither wait nor call the driver
+}
+
+var errTry = fmt.Errorf("mlpool: a pool with a plan, a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
+
+// allocate returns the address of a new block.
+func (p *pool) allocate(r request) (addr uintptr, err error) {
+	if !p.used.Load() {
+		p.used.Store(true)
+	}
+	from := p.alloc
+	c := p.captures.of(r.stream)
+	if c != nil {
+		from = c.alloc
+	}
+	var b allocator.Block
+	switch {
+	case r.try:
+		a, ok := from.(*allocator.Pool)
+		if !ok {
+			return 0, errTry
+		}
+		b, err = a.TryAlloc(r.bytes, r.stream, r.tag)
+	case r.alignment > allocator.Alignment:
+		b, err = p.aligned(from, r)
+	default:
+		b, err = from.Alloc(r.bytes, r.stream, r.tag)
+	}
+	if err != nil {
+		return 0, err
+	}
+	p.blocks.add(b, c)
+	return b.Addr, nil
+}
+
+// aligned returns a block with an alignment of more than allocator.Alignment.
+func (p *pool) aligned(from allocator.Allocator, r request) (allocator.Block, error) {
+	a, ok := from.(interface {
+		AllocAligned(bytes, alignment int64, s allocator.Stream, tag string) (allocator.Block, error)
+	})
+	if !ok {
+		return allocator.Block{}, fmt.Errorf("mlpool: a pool with a plan, a trace or limits by tag aligns blocks to %d bytes alone: %w", allocator.Alignment, errors.ErrUnsupported)
+	}
+	return a.AllocAligned(r.bytes, r.alignment, r.stream, r.tag)
+}
+
+// free frees the block at addr.
+func (p *pool) free(addr uintptr, s allocator.Stream) error {
+	e, ok := p.blocks.take(addr)
+	if !ok {
+		return allocator.ErrUnknownBlock
+	}
+	if e.shared && p.captures.postpone(e, s) {
+		return nil
+	}
+	if err := p.freeEntry(e, s); err != nil {
+		p.blocks.put(e)
+		return err
+	}
+	return nil
+}
+
+// freeEntry frees a block that the table no longer has.
+func (p *pool) freeEntry(e entry, s allocator.Stream) error {
+	if e.from == nil {
+		return p.alloc.Free(e.block, s)
+	}
+	if err := e.from.alloc.Free(e.block, s); err != nil {
+		return err
+	}
+	return p.captures.closeUnused(e.from)
+}
+
+func (p *pool) recordStream(addr uintptr, s allocator.Stream) error {
+	e, ok := p.blocks.share(addr)
+	if !ok {
+		return allocator.ErrUnknownBlock
+	}
+	a := p.alloc
+	if e.from != nil {
+		a = e.from.alloc
+	}
+	r, ok := allocator.As[allocator.StreamRecorder](a)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return r.RecordStream(e.block, s)
+}
+
+func (p *pool) releaseStream(s allocator.Stream) error {
+	return p.each(func(a allocator.Allocator) error {
+		r, ok := allocator.As[allocator.StreamReleaser](a)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		return r.ReleaseStream(s)
+	})
+}
+
+// each calls f for the allocator and those of captures, and returns the joined errors.
+func (p *pool) each(f func(allocator.Allocator) error) error {
+	errs := []error{f(p.alloc)}
+	for _, c := range p.captures.list() {
+		errs = append(errs, f(c.alloc))
+	}
+	return errors.Join(errs...)
+}
+
+// A sleeper is an allocator that can sleep.
+type sleeper interface {
+	Sleep(keep bool) error
+	Wake() error
+}
+
+// sleepOrWake calls f for every allocator.
+func (p *pool) sleepOrWake(f func(sleeper) error) error {
+	return p.each(func(a allocator.Allocator) error {
+		s, ok := allocator.As[sleeper](a)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		return f(s)
+	})
+}
+
+// limitTag limits the bytes of live blocks with a tag.
+func (p *pool) limitTag(tag string, bytes int64) error {
+	if p.used.Load() {
+		return errors.New("mlpool: set limits by tag before the first block is allocated")
+	}
+	if p.tags == nil {
+		C.entry_front_off(p.handle) // for good: the limit must see every call
+		p.tags = allocator.NewLimit(p.alloc, maxBytes)
+		p.alloc = p.tags
+	}
+	p.tags.SetTag(tag, bytes)
+	return nil
+}
+
+// maxBytes is more than any device has.
+const maxBytes = 1 << 60
+
+// close returns all memory to the driver.
+func (p *pool) close() error {
+	return errors.Join(p.captures.close(), p.alloc.Close())
+}
+
+// A handler is the function of mlpool_on_out_of_memory.
+type handler struct {
+	call func(bytes int64, text string) bool
+}
+
+// outOfMemory is the pool's callback before a request fails.
+func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
+	h := p.handler.Load()
+	return h != nil && h.call(e.Bytes, e.Error())
+}
+
+// pools finds pools by handle. Handles count from 1 and are never used again.
+var pools struct {
+	mu  sync.Mutex
+	all atomic.Pointer[[]*pool] // nil: closed
+}
+
+// open returns the pool of a handle.
+func open(handle uintptr) (*pool, error) {
+	all := pools.all.Load()
+	if all == nil || handle == 0 || handle > uintptr(len(*all)) {
+		return nil, errors.New("mlpool: the handle is not of a pool")
+	}
+	p := (*all)[handle-1]
+	if p == nil {
+		return nil, allocator.ErrClosed
+	}
+	return p, nil
+}
+
+// register returns a new handle of p.
+func register(p *pool) (handle uintptr) {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	var all []*pool
+	if old := pools.all.Load(); old != nil {
+		all = append(all, *old...)
+	}
+	all = append(all, p)
+	p.handle = C.uintptr_t(len(all))
+	pools.all.Store(&all)
+	return uintptr(len(all))
+}
+
+// unregister makes a handle invalid and returns its pool.
+func unregister(handle uintptr) (*pool, error) {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	p, err := open(handle)
+	if err != nil {
+		return nil, err
+	}
+	all := append([]*pool(nil), *pools.all.Load()...)
+	all[handle-1] = nil
+	pools.all.Store(&all)
+	return p, nil
+}

@@ -1,0 +1,82 @@
+//go:build linux && cgo
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		list  string
+		env   []string
+		check func(o options) bool
+		err   string // part of the error
+	}{
+		{list: "", check: func(o options) bool {
+			return o.pool.Strategy == allocator.DefaultStrategy && !o.plan && o.traceEvents == 0 && o.driver.Device == 3
+		}},
+		{list: " slack = 0.25 ,, max_bytes=1000000,", check: func(o options) bool { return o.pool.Slack == 0.25 && o.pool.MaxBytes == 1e6 }},
+		{list: "reuse=same-stream,segments=malloc,strategy=bestfit", check: func(o options) bool {
+			return o.pool.Reuse == allocator.ReuseSameStream && o.pool.Segments == allocator.SegmentsMalloc && o.pool.Strategy == "bestfit"
+		}},
+		{list: "plan=true,trace_events=7,shareable=1,keep_mapped=t,peers=2:0:5", check: func(o options) bool {
+			return o.plan && o.traceEvents == 7 && o.driver.Shareable && o.pool.KeepMapped && len(o.driver.Peers) == 3 && o.driver.Peers[2] == 5
+		}},
+		{list: "peers=all", check: func(o options) bool { return o.allPeers && len(o.driver.Peers) == 0 }},
+		{list: "slack=0.5", env: []string{"MLPOOL_SLACK=0.75", "MLPOOL_MAX_FRACTION=0.5", "MLPOOL_LIBRARY=/x", ""},
+			check: func(o options) bool { return o.pool.Slack == 0.5 && o.pool.MaxFraction == 0.5 }},
+		{env: []string{"MLPOOL_SLAK=1"}, err: "MLPOOL_SLAK: there is no option \"slak\": did you mean slack?"},
+		{list: "nonsense=1", err: "there are gc_threshold,"},
+		{list: "slack", err: "want key=value"},
+		{list: "slack=much", err: "slack"},
+		{list: "plan=2", err: "want true or false"},
+		{list: "peers=0:x", err: "want a number"},
+		{list: "trace_events=-1", err: "want a number"},
+		{list: "trace=file.csv", err: "no option"},
+	} {
+		o, err := parseOptions(3, c.list, c.env)
+		if c.err == "" && (err != nil || !c.check(o)) {
+			t.Errorf("%q, %q: %+v, %v", c.list, c.env, o, err)
+		}
+		if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%q, %q: %v, want %q in one line", c.list, c.env, err, c.err)
+		}
+	}
+}
+
+func FuzzOptions(f *testing.F) {
+	for _, list := range []string{"slack=0.5,peers=1:2", "plan=true", "max_bytes=1e9", "=", ",", "a=b=c", "strategy=\"tlsf\"", "slack=[", "x\x00=1"} {
+		f.Add(list)
+	}
+	f.Fuzz(func(t *testing.T, list string) {
+		if _, err := parseOptions(0, list, nil); err != nil && (err.Error() == "" || len(err.Error()) > 4000) {
+			t.Errorf("%q: an error of %d bytes", list, len(err.Error()))
+		}
+	})
+}
+
+func TestTable(t *testing.T) {
+	var table table
+	for i := range uintptr(10_000) {
+		table.add(allocator.Block{Addr: 256 * (i + 1), Size: int64(i)}, nil)
+	}
+	for i := range uintptr(10_000) {
+		addr := 256 * (i + 1)
+		if e, ok := table.share(addr); !ok || !e.shared || e.block.Size != int64(i) {
+			t.Fatalf("block %d: %+v, %v", i, e, ok)
+		}
+		if e, ok := table.take(addr); !ok || !e.shared {
+			t.Fatalf("block %d: %+v, %v", i, e, ok)
+		}
+		if _, ok := table.take(addr); ok {
+			t.Fatalf("block %d is there twice", i)
+		}
+		if _, ok := table.get(addr); ok {
+			t.Fatalf("block %d is still there", i)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build linux && cgo && race
+
+package main
+
+func init() { raceEnabled = true }

@@ -1,0 +1,108 @@
+//go:build linux && cgo
+
+package main
+
+import (
+	"slices"
+
+	"mlpool/allocator"
+)
+
+// What a pool reports of itself, with the memory of captures.
+
+// stats returns the sums of the counters. The peaks of several allocators are added, although they may have
+// been at different times.
+func (p *pool) stats() allocator.Stats {
+	st := p.alloc.Stats()
+	for _, c := range p.captures.list() {
+		o := c.alloc.Stats()
+		st.Allocs += o.Allocs
+		st.Frees += o.Frees
+		st.Refused += o.Refused
+		st.DriverCalls += o.DriverCalls
+		st.DriverMallocs += o.DriverMallocs
+		st.HostWaits += o.HostWaits
+		st.Mappings += o.Mappings
+		st.Stitches += o.Stitches
+		st.Allocated += o.Allocated
+		st.PeakAllocated += o.PeakAllocated
+		st.Reserved += o.Reserved
+		st.PeakReserved += o.PeakReserved
+	}
+	return st
+}
+
+// memory returns the map of all memory.
+func (p *pool) memory() allocator.Map {
+	m := allocator.MapOf(p.alloc)
+	for _, c := range p.captures.list() {
+		m.Segments = append(m.Segments, c.alloc.Map().Segments...)
+	}
+	slices.SortFunc(m.Segments, func(a, b allocator.MapSegment) int {
+		if a.Addr < b.Addr {
+			return -1
+		}
+		return 1
+	})
+	return m
+}
+
+// A report is the JSON of mlpool_stats_json. Sizes are in bytes.
+type report struct {
+	Allocs        int64                `json:"allocs"`
+	Frees         int64                `json:"frees"`
+	Refused       int64                `json:"refused"`
+	DriverCalls   int64                `json:"driver_calls"`
+	DriverMallocs int64                `json:"driver_mallocs"`
+	HostWaits     int64                `json:"host_waits"`
+	Mappings      int64                `json:"mappings"`
+	Stitches      int64                `json:"stitches"`
+	Allocated     int64                `json:"allocated"`
+	AllocatedPeak int64                `json:"allocated_peak"`
+	Reserved      int64                `json:"reserved"`
+	ReservedPeak  int64                `json:"reserved_peak"`
+	ByTag         []allocator.TagBytes `json:"by_tag"`
+	ByStream      []streamReport       `json:"by_stream"` // outside of captures
+	BySize        []sizeReport         `json:"by_size"`   // outside of captures
+}
+
+// A streamReport has the memory of one stream.
+type streamReport struct {
+	Stream    uintptr `json:"stream"`
+	Allocated int64   `json:"allocated"`
+	Reserved  int64   `json:"reserved"`
+	Waiting   int64   `json:"waiting"` // freed, while other streams still use it
+}
+
+// A sizeReport has the blocks of more than half of Size and at most Size bytes.
+type sizeReport struct {
+	Size   int64 `json:"size"`
+	Allocs int64 `json:"allocs"`
+	Live   int   `json:"live"`
+	Bytes  int64 `json:"bytes"` // of live blocks
+}
+
+// report returns the counters, with sums by tag, stream and size.
+func (p *pool) report() report {
+	st := p.stats()
+	live := p.alloc.Live()
+	for _, c := range p.captures.list() {
+		live = append(live, c.alloc.Live()...)
+	}
+	r := report{
+		Allocs: st.Allocs, Frees: st.Frees, Refused: st.Refused, DriverCalls: st.DriverCalls, DriverMallocs: st.DriverMallocs,
+		HostWaits: st.HostWaits, Mappings: st.Mappings, Stitches: st.Stitches, Allocated: st.Allocated,
+		AllocatedPeak: st.PeakAllocated, Reserved: st.Reserved, ReservedPeak: st.PeakReserved, ByTag: allocator.ByTag(live),
+	}
+	if p.base == nil {
+		return r
+	}
+	d := p.base.Detail()
+	for _, s := range d.ByStream {
+		r.ByStream = append(r.ByStream, streamReport{s.Stream, s.Allocated, s.Reserved, s.Waiting})
+	}
+	for _, c := range d.ByClass {
+		r.BySize = append(r.BySize, sizeReport(c))
+	}
+	return r
+}

@@ -1,0 +1,272 @@
+// Tests mlpool.h on a device, from several threads, in a child of fork, and with wrong arguments.
+#include "mlpool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                       \
+  do {                                                                                         \
+    if (!(condition)) {                                                                        \
+      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, mlpool_error());      \
+      exit(1);                                                                                 \
+    }                                                                                          \
+  } while (0)
+
+// FAILS checks the code of a call, and a part of its error.
+#define FAILS(call, code, text) CHECK((call) == (code) && strstr(mlpool_error(), text))
+
+enum { MIB = 1 << 20 };
+
+static mlpool_pool *create(const char *options) {
+  mlpool_pool *pool = NULL;
+  CHECK(!mlpool_create(0, options, &pool));
+  return pool;
+}
+
+static mlpool_stats stats(mlpool_pool *pool) {
+  mlpool_stats s = {.size = sizeof s};
+  CHECK(!mlpool_get_stats(pool, &s));
+  return s;
+}
+
+static void test_options(void) {
+  mlpool_pool *pool;
+  FAILS(mlpool_create(0, "slck=1", &pool), MLPOOL_ERROR_INVALID, "did you mean slack?");
+  FAILS(mlpool_create(0, "slack", &pool), MLPOOL_ERROR_INVALID, "want key=value");
+  FAILS(mlpool_create(0, "slack=2", &pool), MLPOOL_ERROR_INVALID, "slack");
+  FAILS(mlpool_create(0, "peers=x", &pool), MLPOOL_ERROR_INVALID, "peers");
+  FAILS(mlpool_create(0, NULL, NULL), MLPOOL_ERROR_INVALID, "pool is NULL");
+  CHECK(mlpool_create(1000, NULL, &pool) && strlen(mlpool_error()) > 0);
+  FAILS(mlpool_check_options("plan=maybe"), MLPOOL_ERROR_INVALID, "plan");
+  CHECK(!mlpool_check_options(" plan=true, slack=0.25 ,"));
+  setenv("MLPOOL_SLACK", "7", 1);
+  FAILS(mlpool_check_options(NULL), MLPOOL_ERROR_INVALID, "MLPOOL_SLACK");
+  CHECK(!mlpool_check_options("slack=0.5"));
+  unsetenv("MLPOOL_SLACK");
+}
+
+static void test_blocks(void) {
+  mlpool_pool *pool = create(NULL), *other = create(NULL);
+  void *a, *b, *c;
+  CHECK(mlpool_abi() == MLPOOL_ABI);
+  CHECK(!mlpool_alloc(pool, &a, 3 * MIB, NULL, "a") && !mlpool_alloc(pool, &b, 0, NULL, NULL) && a != b);
+  CHECK(stats(pool).allocs == 2 && stats(pool).allocated == 3 * MIB + 256);
+  CHECK(!mlpool_alloc_aligned(pool, &c, 1000, 1 << 16, NULL, "c") && (uintptr_t)c % (1 << 16) == 0);
+  FAILS(mlpool_alloc_aligned(pool, &c, 1, 3, NULL, "c"), MLPOOL_ERROR_INVALID, "power of two");
+  FAILS(mlpool_alloc(pool, &c, (size_t)-1, NULL, "huge"), MLPOOL_ERROR_OUT_OF_MEMORY, "huge");
+  FAILS(mlpool_alloc(pool, NULL, 1, NULL, NULL), MLPOOL_ERROR_INVALID, "ptr is NULL");
+  FAILS(mlpool_free(other, a, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
+  FAILS(mlpool_free(pool, (char *)a + 256, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
+  CHECK(!mlpool_record_stream(pool, a, NULL));
+  CHECK(!mlpool_free(pool, a, NULL));
+  FAILS(mlpool_free(pool, a, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "block");
+  FAILS(mlpool_record_stream(pool, a, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
+  CHECK(!mlpool_try_alloc(pool, &a, 3 * MIB, NULL, "again") && !mlpool_free(pool, a, NULL));
+  FAILS(mlpool_try_alloc(pool, &a, (size_t)64 * MIB, NULL, NULL), MLPOOL_ERROR_WOULD_BLOCK, "");
+  CHECK(!mlpool_reserve(pool, 32 * MIB) && stats(pool).reserved >= 32 * MIB);
+  CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved < 32 * MIB);
+  CHECK(!mlpool_reset_peaks(pool) && stats(pool).reserved_peak == stats(pool).reserved);
+  CHECK(!mlpool_release_stream(pool, NULL));
+  FAILS(mlpool_plan_begin(pool, "step", NULL), MLPOOL_ERROR_UNSUPPORTED, "plan=true");
+  FAILS(mlpool_destroy(pool), MLPOOL_ERROR_LEAK, "\"c\"");
+  FAILS(mlpool_destroy(pool), MLPOOL_ERROR_CLOSED, "closed");
+  FAILS(mlpool_alloc(pool, &a, 1, NULL, NULL), MLPOOL_ERROR_CLOSED, "closed");
+  FAILS(mlpool_alloc(NULL, &a, 1, NULL, NULL), MLPOOL_ERROR_INVALID, "handle");
+  CHECK(!mlpool_destroy(other));
+}
+
+// test_front frees blocks that are kept for the next request of their size, and others.
+static void test_front(void) {
+  enum { BLOCKS = 40 };
+  mlpool_pool *pool = create(NULL);
+  void *blocks[BLOCKS], *again;
+  for (int i = 0; i < BLOCKS; i++) CHECK(!mlpool_alloc(pool, &blocks[i], 1000 * (size_t)(i + 1), NULL, "x"));
+  for (int i = 0; i < BLOCKS; i++) CHECK(!mlpool_free(pool, blocks[i], NULL));
+  for (int i = 0; i < BLOCKS; i++) FAILS(mlpool_free(pool, blocks[i], NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "block");
+  CHECK(!mlpool_alloc(pool, &again, 1000 * BLOCKS, NULL, "x") && again == blocks[BLOCKS - 1]);
+  CHECK(!mlpool_free(pool, again, NULL));
+  FAILS(mlpool_free(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before");
+  CHECK(stats(pool).allocated == 0);
+  FAILS(mlpool_free(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
+  CHECK(!mlpool_alloc(pool, &again, 0, NULL, "x") && !mlpool_record_stream(pool, again, NULL) && !mlpool_free(pool, again, NULL));
+  // Blocks that are kept serve a larger request before the pool grows.
+  int64_t reserved = stats(pool).reserved;
+  void *a, *b;
+  CHECK(!mlpool_alloc(pool, &a, MIB / 2, NULL, "a") && !mlpool_alloc(pool, &b, MIB / 2, NULL, "b"));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_alloc(pool, &a, 3 * MIB / 2, NULL, "c"));
+  CHECK(stats(pool).reserved == reserved && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+}
+
+static void test_reports(const char *folder) {
+  mlpool_pool *pool = create("trace_events=100");
+  void *a;
+  char path[4096], text[65536], few[4];
+  size_t bytes = 0;
+  CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a tag"));
+  FAILS(mlpool_stats_json(pool, few, sizeof few, &bytes), MLPOOL_ERROR_INVALID, "buffer");
+  CHECK(bytes > sizeof few && bytes < sizeof text && !mlpool_stats_json(pool, text, sizeof text, &bytes));
+  CHECK(strlen(text) + 1 == bytes && strstr(text, "\"a tag\"") && strstr(text, "\"allocated\":1048576"));
+  mlpool_stats part = {.size = offsetof(mlpool_stats, frees)};
+  part.frees = -1;
+  CHECK(!mlpool_get_stats(pool, &part) && part.allocs == 1 && part.frees == -1);
+  const char *kinds[] = {"pickle", "csv", "json"};
+  for (int i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "%s/snapshot.%s", folder, kinds[i]);
+    CHECK(!mlpool_snapshot(pool, path) && !access(path, R_OK));
+  }
+  FAILS(mlpool_snapshot(pool, "/nowhere/at/all.pickle"), MLPOOL_ERROR_FILE, "/nowhere");
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+}
+
+static int freed;
+static void *cache;
+
+static int free_cache(void *arg, size_t bytes, const char *error) {
+  CHECK(bytes == 8 * MIB && strstr(error, "out of memory"));
+  if (freed++) return 0;
+  return !mlpool_free(arg, cache, NULL);
+}
+
+static void test_limits(void) {
+  mlpool_pool *pool = create("max_bytes=16777216");
+  void *a;
+  CHECK(!mlpool_alloc(pool, &cache, 12 * MIB, NULL, "cache"));
+  CHECK(!mlpool_on_out_of_memory(pool, free_cache, pool));
+  CHECK(!mlpool_alloc(pool, &a, 8 * MIB, NULL, "a") && freed == 1);
+  void *b;
+  CHECK(!mlpool_alloc(pool, &b, 8 * MIB, NULL, "b"));
+  FAILS(mlpool_alloc(pool, &cache, 8 * MIB, NULL, "c"), MLPOOL_ERROR_OUT_OF_MEMORY, "limit");
+  CHECK(freed == 2 && !mlpool_on_out_of_memory(pool, NULL, NULL));
+  CHECK(!mlpool_set_limit(pool, 64 * MIB) && !mlpool_alloc(pool, &cache, 8 * MIB, NULL, "c"));
+  FAILS(mlpool_set_tag_limit(pool, "c", MIB), MLPOOL_ERROR_INVALID, "before");
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_free(pool, cache, NULL) && !mlpool_destroy(pool));
+  pool = create(NULL);
+  CHECK(!mlpool_set_tag_limit(pool, "c", MIB) && !mlpool_alloc(pool, &a, MIB, NULL, "c"));
+  FAILS(mlpool_alloc(pool, &b, 1, NULL, "c"), MLPOOL_ERROR_OUT_OF_MEMORY, "\"c\"");
+  CHECK(!mlpool_alloc(pool, &b, 2 * MIB, NULL, "d") && !mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL));
+  CHECK(!mlpool_destroy(pool));
+}
+
+static void test_plan(void) {
+  mlpool_pool *pool = create("plan=true");
+  for (int step = 0; step < 8; step++) {
+    void *a, *b;
+    CHECK(!mlpool_plan_begin(pool, "step", NULL));
+    CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_alloc(pool, &b, 2 * MIB, NULL, "b"));
+    CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_plan_end(pool));
+  }
+  CHECK(mlpool_plan_end(pool) != MLPOOL_OK);
+  CHECK(!mlpool_destroy(pool));
+}
+
+static void test_sleep(void) {
+  mlpool_pool *pool = create("segments=virtual");
+  void *a, *b;
+  CHECK(!mlpool_alloc(pool, &a, 5 * MIB, NULL, "a"));
+  CHECK(!mlpool_sleep(pool, 1) && stats(pool).reserved == 0);
+  FAILS(mlpool_alloc(pool, &b, 1, NULL, "b"), MLPOOL_ERROR_ASLEEP, "");
+  CHECK(!mlpool_wake(pool) && stats(pool).reserved >= 5 * MIB);
+  CHECK(!mlpool_alloc(pool, &b, 1, NULL, "b") && !mlpool_free(pool, b, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+}
+
+static int only_7(void *arg, mlpool_stream stream) { return arg == &only_7 && stream == NULL; }
+
+static void test_captures(void) {
+  mlpool_pool *pool = create(NULL);
+  void *a, *b, *c;
+  CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_free(pool, a, NULL));
+  FAILS(mlpool_capture_end(pool, 7), MLPOOL_ERROR_INVALID, "no capture");
+  CHECK(!mlpool_capture_begin(pool, 7, only_7, &only_7));
+  CHECK(!mlpool_alloc(pool, &b, MIB, NULL, "b") && b != a);
+  CHECK(!mlpool_record_stream(pool, b, NULL) && !mlpool_free(pool, b, NULL));
+  CHECK(!mlpool_capture_end(pool, 7));
+  CHECK(!mlpool_alloc(pool, &c, MIB, NULL, "c") && c == a);
+  int64_t reserved = stats(pool).reserved;
+  CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved >= MIB);
+  CHECK(!mlpool_capture_release(pool, 7) && stats(pool).reserved < reserved);
+  FAILS(mlpool_capture_release(pool, 7), MLPOOL_ERROR_INVALID, "no capture");
+  CHECK(!mlpool_free(pool, c, NULL) && !mlpool_destroy(pool));
+}
+
+static void test_send(void) {
+  mlpool_pool *pool = create("segments=virtual,shareable=true");
+  void *a, *b;
+  size_t bytes;
+  int ends[2];
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+  CHECK(!mlpool_alloc(pool, &a, 3 * MIB, NULL, "a"));
+  memset(a, 42, 3 * MIB); // an emulated device's memory is the host's
+  FAILS(mlpool_send(pool, ends, ends[0]), MLPOOL_ERROR_UNKNOWN_BLOCK, "");
+  FAILS(mlpool_send(pool, a, -1), MLPOOL_ERROR_FILE, "descriptor");
+  CHECK(!mlpool_send(pool, a, ends[0]) && !mlpool_receive(0, ends[1], &b, &bytes));
+  CHECK(bytes == 3 * MIB && a != b && !memcmp(a, b, bytes));
+  CHECK(!mlpool_close_received(b));
+  FAILS(mlpool_close_received(b), MLPOOL_ERROR_UNKNOWN_BLOCK, "");
+  close(ends[0]);
+  CHECK(mlpool_receive(0, ends[1], &b, &bytes) == MLPOOL_ERROR_FILE);
+  close(ends[1]);
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+}
+
+static void *work(void *arg) {
+  unsigned random = (unsigned)(uintptr_t)&random;
+  void *blocks[64] = {0};
+  for (int i = 0; i < 20000; i++) {
+    random = random * 1664525 + 1013904223;
+    int at = random >> 26;
+    if (blocks[at]) {
+      CHECK(!mlpool_free(arg, blocks[at], NULL));
+      blocks[at] = NULL;
+    } else {
+      CHECK(!mlpool_alloc(arg, &blocks[at], random % (64 << 10), NULL, random & 1 << 20 ? "odd" : "even"));
+    }
+  }
+  for (int at = 0; at < 64; at++)
+    if (blocks[at]) CHECK(!mlpool_free(arg, blocks[at], NULL));
+  return NULL;
+}
+
+static void test_threads(void) {
+  mlpool_pool *pool = create(NULL);
+  pthread_t threads[8];
+  for (int i = 0; i < 8; i++) CHECK(!pthread_create(&threads[i], NULL, work, pool));
+  for (int i = 0; i < 8; i++) CHECK(!pthread_join(threads[i], NULL));
+  CHECK(stats(pool).allocated == 0 && !mlpool_destroy(pool));
+}
+
+static void test_fork(void) {
+  mlpool_pool *pool = create(NULL);
+  void *a, *b;
+  CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a"));
+  pid_t child = fork();
+  if (!child) {
+    int ok = mlpool_alloc(pool, &b, 1, NULL, NULL) == MLPOOL_ERROR_FORKED && mlpool_free(pool, a, NULL) == MLPOOL_ERROR_FORKED &&
+             strstr(mlpool_error(), "fork");
+    _exit(ok ? 0 : 1);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+}
+
+int main(int count, char **args) {
+  if (count != 2) return fprintf(stderr, "usage: test FOLDER\n"), 2;
+  test_options();
+  test_blocks();
+  test_front();
+  test_reports(args[1]);
+  test_limits();
+  test_plan();
+  test_sleep();
+  test_captures();
+  test_send();
+  test_threads();
+  test_fork();
+  printf("11 passed, 0 failed\n");
+  return 0;
+}

@@ -1,0 +1,133 @@
+"""Tests mlpool.py on the emulated driver: the class Pool, and install() with a PyTorch that is not there."""
+import ctypes
+import socket
+import sys
+import types
+import unittest
+
+import mlpool
+
+MIB = 1 << 20
+
+
+class TestPool(unittest.TestCase):
+    def test_blocks(self):
+        pool = mlpool.Pool(slack=0.5)
+        a = pool.alloc(3 * MIB, tag="a")
+        ctypes.memset(a, 7, 3 * MIB)
+        self.assertEqual(pool.alloc(100, alignment=4096) % 4096, 0)
+        with self.assertRaisesRegex(mlpool.OutOfMemoryError, "huge"):
+            pool.alloc(1 << 60, tag="huge")
+        with self.assertRaises(MemoryError):
+            pool.alloc(1 << 60)
+        pool.record_stream(a, 0)
+        pool.free(a)
+        with self.assertRaisesRegex(mlpool.Error, "not of this"):
+            pool.free(a)
+        self.assertEqual(pool.stats()["frees"], 1)
+        self.assertEqual(pool.report()["allocs"], 2)
+        with self.assertRaisesRegex(mlpool.Error, "not freed"):
+            pool.close()
+        with self.assertRaisesRegex(mlpool.Error, "closed"):
+            pool.alloc(1)
+
+    def test_options(self):
+        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"plan": "x"}, "plan"), ({"peers": ["x"]}, "peers")):
+            with self.subTest(options), self.assertRaisesRegex(mlpool.Error, text):
+                mlpool.Pool(**options)
+        mlpool.Pool(plan=True, max_bytes=64 * MIB, keep_mapped=False).close()
+
+    def test_out_of_memory(self):
+        pool = mlpool.Pool(max_bytes=16 * MIB)
+        cache = [pool.alloc(12 * MIB)]
+
+        def free(size, error):
+            self.assertIn("limit", error)
+            if not cache:
+                return False
+            pool.free(cache.pop())
+            return True
+
+        pool.on_out_of_memory(free)
+        a = pool.alloc(8 * MIB)
+        with self.assertRaises(mlpool.OutOfMemoryError):
+            pool.alloc(12 * MIB)
+        pool.on_out_of_memory(None)
+        pool.free(a)
+        pool.close()
+
+    def test_sleep(self):
+        pool = mlpool.Pool(segments="virtual")
+        a = pool.alloc(5 * MIB)
+        ctypes.memset(a, 42, 5 * MIB)
+        pool.sleep()
+        self.assertEqual(pool.stats()["reserved"], 0)
+        pool.wake()
+        self.assertEqual(ctypes.string_at(a, 5 * MIB), b"\x2a" * (5 * MIB))
+        pool.free(a)
+        pool.close()
+
+    def test_send(self):
+        pool = mlpool.Pool(segments="virtual", shareable=True)
+        a = pool.alloc(MIB)
+        ctypes.memset(a, 3, MIB)
+        here, there = socket.socketpair()
+        with here, there:
+            pool.send(a, here)
+            address, size, close = mlpool.receive(there)
+        self.assertEqual(ctypes.string_at(address, size), b"\x03" * MIB)
+        close()
+        pool.free(a)
+        pool.close()
+
+
+class Hooks:
+    def __getattr__(self, name):
+        if not name.startswith("set_"):
+            raise AttributeError(name)
+        return lambda address: self.__dict__.__setitem__(name, address)
+
+
+class TestTorch(unittest.TestCase):
+    def test_install(self):
+        hooks = Hooks()
+        torch = types.ModuleType("torch")
+        torch._C = types.SimpleNamespace()
+        torch.cuda = types.SimpleNamespace(
+            is_initialized=lambda: False, device_count=lambda: 1, current_device=lambda: 0, mem_get_info=lambda device: (1 << 30, 1 << 30),
+            _utils=types.SimpleNamespace(_get_device_index=lambda device, optional: device or 0),
+            memory=types.SimpleNamespace(CUDAPluggableAllocator=lambda *_: types.SimpleNamespace(allocator=lambda: hooks),
+                                         change_current_allocator=lambda allocator: None))
+        sys.modules["torch"] = torch
+        with self.assertRaisesRegex(RuntimeError, "install"):
+            mlpool.stats()
+        with self.assertRaisesRegex(mlpool.Error, "slack"):
+            mlpool.install(slck=1)
+        mlpool.install(trace_events=100)
+        with self.assertRaisesRegex(RuntimeError, "before"):
+            mlpool.install()
+        library = mlpool._load()
+        alloc, free = library.mlpool_torch_alloc, library.mlpool_torch_free
+        alloc.restype, alloc.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+        free.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+        self.assertIsNone(alloc(0, 0, None))
+        a = alloc(3 * MIB, 0, None)
+        library.mlpool_torch_record_stream(ctypes.c_void_p(a), None)
+        self.assertEqual(torch._C._cuda_memoryStats(0)["allocated_bytes"]["all"]["current"], 3 * MIB)
+        snapshot = torch._C._cuda_memorySnapshot(None)
+        self.assertEqual([e["action"] for e in snapshot["device_traces"][0]], ["alloc"])
+        self.assertEqual(snapshot["segments"][0]["device"], 0)
+        ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(hooks.set_memory_fraction_fn)(0.005, 0)
+        self.assertIsNone(alloc(64 * MIB, 0, None))  # where there is no PyTorch, nothing can be thrown
+        free(a, 3 * MIB, 0, None)
+        mlpool.empty_cache()
+        self.assertEqual(mlpool.stats()["reserved"], 0)
+        torch._C._cuda_resetPeakMemoryStats(0)
+        self.assertEqual(mlpool.stats()["peak_reserved"], 0)
+
+
+if __name__ == "__main__":
+    program = unittest.main(exit=False, verbosity=0)
+    bad = len(program.result.failures) + len(program.result.errors)
+    print(f"{program.result.testsRun - bad} passed, {bad} failed")
+    sys.exit(bad > 0)

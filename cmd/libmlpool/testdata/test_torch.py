@@ -1,0 +1,427 @@
+"""Tests mlpool.py in PyTorch and CuPy on a GPU. Each test runs in a process of its own, since a process can choose PyTorch's allocator once.
+
+usage: PYTHONPATH=build python3 test_torch.py [TEST...]
+"""
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+MIB = 1 << 20
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def install(**options):
+    import mlpool
+    import torch
+    mlpool.install(**options)
+    return mlpool, torch
+
+
+def train(torch, steps=8, between=lambda step: None):
+    """Train a small model with shapes that change, and return its losses."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    losses = []
+    for step in range(steps):
+        x = torch.randn(100 + 50 * (step % 5), 256, device="cuda")
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        between(step)
+    return losses
+
+
+@test
+def same_losses():
+    import torch
+    before = train(torch)
+    out = subprocess.run([sys.executable, __file__, "--losses"], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == repr(before), (out, before)
+
+
+@test
+def out_of_memory():
+    mlpool, torch = install()
+    a = torch.ones(10, device="cuda")
+    try:
+        torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as e:
+        assert "CUDA out of memory. allocator: out of memory: 17592186044416 bytes" in str(e), e
+    else:
+        raise AssertionError("no error")
+    torch.cuda.set_per_process_memory_fraction(0.05)
+    try:
+        torch.empty(torch.cuda.mem_get_info()[1] // 10, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as e:
+        assert "limit" in str(e), e
+    else:
+        raise AssertionError("no limit")
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    b = torch.empty(torch.cuda.mem_get_info()[1] // 10, dtype=torch.uint8, device="cuda")
+    assert a.sum().item() == 10 and b.numel() > 0 and torch.cuda.memory_stats()["num_ooms"] == 2
+
+
+@test
+def callback():
+    mlpool, torch = install()
+    cache = [torch.empty(torch.cuda.mem_get_info()[1] // 2, dtype=torch.uint8, device="cuda")]
+    calls = []
+
+    def free(size, error):
+        calls.append(error)
+        had = bool(cache)
+        cache.clear()
+        return had
+
+    mlpool.on_out_of_memory(free)
+    a = torch.empty(int(torch.cuda.mem_get_info()[1] * 0.6), dtype=torch.uint8, device="cuda")
+    assert len(calls) == 1 and "out of memory" in calls[0] and a.numel() > 0
+
+
+@test
+def statistics():
+    mlpool, torch = install(trace_events=1000)
+    assert torch.cuda.memory_allocated() == 0
+    a = torch.zeros(3 * MIB, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.memory_allocated() == 3 * MIB and torch.cuda.memory_reserved() >= 3 * MIB
+    del a
+    assert torch.cuda.memory_allocated() == 0 and torch.cuda.max_memory_allocated() == 3 * MIB
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 0 and torch.cuda.max_memory_reserved() == 0
+    assert "Allocated memory" in torch.cuda.memory_summary()
+    b = torch.zeros(MIB, dtype=torch.uint8, device="cuda")
+    import os
+    import pickle
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "snapshot.pickle")
+        torch.cuda.memory._dump_snapshot(path)
+        with open(path, "rb") as f:
+            snapshot = pickle.load(f)
+        from torch.cuda._memory_viz import trace_plot
+        assert "html" in trace_plot(snapshot)
+    assert sum(s["allocated_size"] for s in snapshot["segments"]) == MIB == b.numel()
+    assert torch.cuda.memory_snapshot()[0]["device"] == 0
+    assert mlpool.report()["by_tag"][0]["tag"] == "torch"
+
+
+@test
+def record_stream():
+    mlpool, torch = install()
+    side = torch.cuda.Stream()
+    for _ in range(20):
+        a = torch.full((MIB,), 7, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(2_000_000)
+            total = a.sum(dtype=torch.int64)
+        a.record_stream(side)
+        del a
+        b = torch.full((MIB,), 1, device="cuda")  # must not get the memory of a
+        torch.cuda.synchronize()
+        assert total.item() == 7 * MIB and b[0].item() == 1
+
+
+@test
+def graphs():
+    mlpool, torch = install()
+    x = torch.ones(1000, 1000, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):  # warms up, as PyTorch recommends
+        (x @ x).relu().sum()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # which are PyTorch's memory
+    torch.cuda.empty_cache()
+    reserved = torch.cuda.memory_reserved()
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = x * 2
+        for _ in range(5):
+            y = (y @ x).relu() * 1e-3
+            other = torch.cuda.Stream()
+            other.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(other):
+                z = y + 1
+                y.record_stream(other)
+            torch.cuda.current_stream().wait_stream(other)
+            z.record_stream(torch.cuda.current_stream())
+            y = z - 1
+        result = y.sum()
+    expected = []
+    for k in (1.0, 0.5, 0.25):
+        x.fill_(k)
+        g.replay()
+        got = result.item()
+        w = x * 2
+        for _ in range(5):
+            w = ((w @ x).relu() * 1e-3 + 1) - 1
+        assert got == w.sum().item(), (got, w.sum().item())
+        junk = [torch.full((1000, 1000), float("nan"), device="cuda") for _ in range(20)]  # no memory of the graph
+        del junk
+        g.replay()
+        assert result.item() == got
+        expected.append(got)
+    second = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(second, pool=g.pool()):
+        shared = (x + 1).sum()
+    second.replay()
+    assert shared.item() == 1.25e6
+    mlpool.sleep()
+    mlpool.wake()
+    x.fill_(1.0)
+    g.replay()
+    assert result.item() == expected[0]
+    del w, z, y, result, shared
+    g.reset()
+    second.reset()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= reserved + 2 * MIB, mlpool.report()  # a page for the state of random numbers
+
+
+@test
+def graphed_callable():
+    mlpool, torch = install()
+    net = torch.nn.Linear(64, 64).cuda()
+    x = torch.randn(8, 64, device="cuda", requires_grad=True)
+    graphed = torch.cuda.make_graphed_callables(torch.nn.Linear(64, 64).cuda(), (x,))
+    graphed(torch.randn(8, 64, device="cuda", requires_grad=True)).sum().backward()
+    net(x).sum().backward()
+    torch.cuda.synchronize()
+
+
+@test
+def capture_beside_work():
+    import threading
+    mlpool, torch = install()
+    stop, errors = threading.Event(), []
+
+    def work():
+        stream = torch.cuda.Stream()
+        try:
+            with torch.cuda.stream(stream):
+                size = 1
+                while not stop.is_set():
+                    size = size * 7 % 50
+                    a = torch.empty(size * MIB + 1, dtype=torch.uint8, device="cuda")
+                    del a
+        except Exception as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    x = torch.ones(100, 100, device="cuda")
+    (x @ x).sum().item()  # cuBLAS cannot start in a capture
+    try:
+        for mode in ("thread_local", "relaxed", "global") * 5:
+            g = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(g, capture_error_mode=mode):
+                y = (x @ x) + torch.ones(5 * MIB, device="cuda")[0]
+            g.replay()
+            assert y[0, 0].item() == 101
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert not errors, errors
+
+
+@test
+def sleeping():
+    mlpool, torch = install()
+    ballast = torch.arange(256 * MIB, dtype=torch.int32, device="cuda")
+    times = []
+
+    def nap(step):
+        if step != 3:
+            return
+        free = torch.cuda.mem_get_info()[0]
+        start = time.perf_counter()
+        mlpool.sleep()
+        asleep = time.perf_counter()
+        back = torch.cuda.mem_get_info()[0] - free
+        assert back >= 1 << 30, back
+        try:
+            torch.empty(1, device="cuda")
+            raise AssertionError("allocated while asleep")
+        except RuntimeError as e:
+            assert "asleep" in str(e).lower(), e
+        woken = time.perf_counter()
+        mlpool.wake()
+        times.extend((back / 2**30, 1e3 * (asleep - start), 1e3 * (time.perf_counter() - woken)))
+
+    losses = train(torch, between=nap)
+    assert losses == train(torch)
+    assert ballast[-1].item() == 256 * MIB - 1 and ballast.sum(dtype=torch.int64).item() == (256 * MIB - 1) * 256 * MIB // 2
+    print(f"sleep: {times[0]:.2f} GiB given back, {times[1]:.1f} ms to sleep, {times[2]:.1f} ms to wake")
+
+
+class Numbers:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        import torch
+        return torch.full((100,), float(i))
+
+
+@test
+def data_loaders():
+    mlpool, torch = install()
+    for context in ("fork", "spawn"):
+        held = torch.ones(MIB, device="cuda")  # workers inherit it
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context=context, pin_memory=True)
+        total = sum(batch.cuda(non_blocking=True).sum().item() for batch in loader)
+        assert total == 100 * 64 * 63 / 2 and held.sum().item() == MIB
+
+
+@test
+def fork_before_cuda():
+    mlpool, torch = install()
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context="fork")
+    total = sum(batch.cuda().sum().item() for batch in loader)
+    assert total == 100 * 64 * 63 / 2
+
+
+@test
+def interrupt():
+    code = "import time, test_torch; m, torch = test_torch.install(); a = torch.ones(10, device='cuda'); print('ready', flush=True)\nwhile True: a = a + 1"
+    import os
+    p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+    assert p.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=20)
+    assert p.returncode in (-signal.SIGINT, 130, 1) and "KeyboardInterrupt" in err and "goroutine" not in err, (p.returncode, err)
+
+
+@test
+def wrong_use():
+    import mlpool
+    import torch
+    for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack")):
+        try:
+            mlpool.install(**options)
+            raise AssertionError("no error")
+        except mlpool.Error as e:
+            assert text in str(e), e
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    try:
+        mlpool.install()
+        raise AssertionError("no error")
+    except RuntimeError as e:
+        assert "before the first CUDA call" in str(e), e
+
+
+@test
+def threads():
+    import threading
+    mlpool, torch = install()
+    errors = []
+
+    def work(k):
+        try:
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                for i in range(300):
+                    n = (i * 37 + k) % 2000 + 1
+                    a = torch.full((n, 100), float(k), device="cuda", requires_grad=True)
+                    (a * 2).sum().backward()
+                    if i % 50 == 0:
+                        assert a.grad.sum().item() == 2 * n * 100
+        except Exception as e:
+            errors.append(e)
+
+    all_threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in all_threads:
+        t.start()
+    for t in all_threads:
+        t.join()
+    assert not errors, errors
+
+
+@test
+def memory_pool():
+    import mlpool
+    import torch
+    outside = torch.ones(10, device="cuda")
+    with mlpool.pool() as pool:
+        a = torch.ones(3 * MIB, device="cuda")
+    assert a.sum().item() == 3 * MIB and outside.sum().item() == 10
+    assert len(pool.snapshot()) > 0
+    del a
+    del pool
+
+
+@test
+def two_devices():
+    mlpool, torch = install()
+    if torch.cuda.device_count() < 2:
+        return "needs two GPUs"
+    a = torch.arange(MIB, device="cuda:0")
+    b = a.to("cuda:1")
+    c = (b * 2).to("cuda:0")
+    assert torch.equal(c, a * 2)
+    for device in (0, 1):
+        assert torch.cuda.memory_allocated(device) > 0 and mlpool.stats(device)["allocs"] > 0
+    net = torch.nn.parallel.replicate(torch.nn.Linear(10, 10).to("cuda:0"), [0, 1])
+    assert net[1](torch.ones(1, 10, device="cuda:1")).device.index == 1
+
+
+@test
+def cupy():
+    import cupy
+    import mlpool
+    pool = mlpool.cupy_allocator()
+    cupy.cuda.set_allocator(pool)
+    a = cupy.arange(MIB, dtype=cupy.int64)
+    assert int(a.sum()) == MIB * (MIB - 1) // 2
+    with cupy.cuda.Stream(non_blocking=True):
+        b = cupy.ones(1000) * 2
+        assert float(b.sum()) == 2000
+    try:
+        cupy.empty(1 << 44, dtype=cupy.int8)
+        raise AssertionError("no error")
+    except cupy.cuda.memory.OutOfMemoryError:
+        pass
+    del a, b
+
+
+def main(names):
+    if names == ["--losses"]:
+        _, torch = install()
+        print(repr(train(torch)))
+        return 0
+    if len(names) == 2 and names[0] == "--one":
+        print(next(f for f in tests if f.__name__ == names[1])() or "", end="")
+        return 0
+    failed = 0
+    chosen = [f for f in tests if not names or f.__name__ in names]
+    for f in chosen:
+        try:
+            r = subprocess.run([sys.executable, "-W", "ignore", __file__, "--one", f.__name__], capture_output=True, text=True, timeout=120)
+            ok, out = r.returncode == 0 and not r.stderr.strip(), f"{r.stdout}{r.stderr}".strip()
+        except subprocess.TimeoutExpired as e:
+            ok, out = False, f"timed out: {e.stdout!r} {e.stderr!r}"
+        failed += not ok
+        print(f"{'ok    ' if ok else 'FAILED'} {f.__name__} {textwrap.indent(out, '    ') if not ok else out}", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
