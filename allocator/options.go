@@ -107,6 +107,11 @@ type PoolOptions struct {
 	// pool chooses: a sixty-fourth, up to a third if stitches never stop, and up to a half if moves
 	// between streams never stop. Malloc segments have none.
 	Slack float64
+	// BusySlack is the share of the peak allocated, at most 16, that virtual segments may reserve beyond it
+	// before a stream waits for another, whose queued work still uses free memory. With 0 it waits at once,
+	// which costs time only if the two streams would have worked at the same time. Only Reuse ReuseWait has
+	// it, and not with KeepMapped.
+	BusySlack float64
 	// PreallocateBytes are reserved by NewPool in one segment, with virtual segments rounded up to
 	// whole pages.
 	PreallocateBytes int64
@@ -189,6 +194,9 @@ func (o *PoolOptions) check() error {
 	}
 	if !(o.Slack >= 0 && o.Slack <= 1) {
 		return fmt.Errorf("allocator: Slack %v is not within 0 and 1", o.Slack)
+	}
+	if !(o.BusySlack >= 0 && o.BusySlack <= 16) {
+		return fmt.Errorf("allocator: BusySlack %v is not within 0 and 16", o.BusySlack)
 	}
 	if o.MaxBytes > 0 && o.PreallocateBytes > o.MaxBytes {
 		return fmt.Errorf("allocator: PreallocateBytes %d exceeds MaxBytes %d", o.PreallocateBytes, o.MaxBytes)

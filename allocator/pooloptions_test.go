@@ -14,7 +14,7 @@ func TestOptions(t *testing.T) {
 	for _, o := range []allocator.PoolOptions{
 		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2}, {SegmentBytes: 1 << 47}, {Segments: "none"},
 		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {MaxSplitBytes: -1}, {PreallocateBytes: -1},
-		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {Slack: -0.1}, {Slack: 1.1}, {Slack: math.NaN()}, {KeepMapped: true, GCThreshold: 0.5}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
+		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {Slack: -0.1}, {Slack: 1.1}, {Slack: math.NaN()}, {BusySlack: -1}, {BusySlack: 17}, {BusySlack: math.NaN()}, {KeepMapped: true, GCThreshold: 0.5}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
 		{PreallocateBytes: deviceBytes + 1}, {PreallocateBytes: 1<<63 - 1}, {PreallocateBytes: 1<<63 - 255},
 	} {
 		f := allocatortest.NewFake(deviceBytes)

@@ -43,6 +43,7 @@ type scope struct {
 	waitMode order.Mode // for the streams whose memory it takes
 	upkeep   int        // number of upkeepCalls that are left
 	last     bool       // the request fails otherwise
+	grows    bool       // it rather grows than waits for work that is not done
 
 	chosen  bool    // lenders were chosen
 	lenders []*heap // heaps that may have memory for it
@@ -116,7 +117,7 @@ func (r *request) takeBest(h *heap) *block.Node { return h.TakeBest(r.size-r.spa
 // widen restarts the search for a request that would fail otherwise: it includes every heap and,
 // unless the policy makes streams wait, waits on the host.
 func (r *request) widen(reuse Reuse) {
-	r.waitMode, r.last = reuse.lastWaitMode(), true
+	r.waitMode, r.last, r.grows = reuse.lastWaitMode(), true, false
 	r.chosen, r.lenders, r.busy = false, nil, nil
 }
 
@@ -212,8 +213,12 @@ func (p *Pool) orderAfter(r *request, lender *heap) (bool, error) {
 	if lender == p.unowned {
 		return true, nil
 	}
-	if r.waitMode == order.DontWait {
-		if !r.mayProbe() {
+	how := r.waitMode
+	if r.grows {
+		how = order.DontWait
+	}
+	if how == order.DontWait {
+		if r.upkeep < probeCalls {
 			r.busy = append(r.busy, lender)
 			return false, nil
 		}
@@ -226,7 +231,7 @@ func (p *Pool) orderAfter(r *request, lender *heap) (bool, error) {
 		return false, nil
 	}
 	defer p.events.Release(event)
-	past, err := p.events.Pass(event, r.heap.stream, r.waitMode)
+	past, err := p.events.Pass(event, r.heap.stream, how)
 	if err == nil && !past {
 		r.busy = append(r.busy, lender)
 	}

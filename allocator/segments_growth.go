@@ -19,6 +19,7 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	r.allocated = s.handedOut() + r.size - r.spare
 	peak := max(s.peak, r.allocated)
 	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
+		r.grows = p.growsBusy(p.tailGrowth(r), peak)
 		return nil, nil
 	}
 	b, err := p.growTail(r)
@@ -157,6 +158,15 @@ func (p *Pool) slackFor(peak int64) int64 {
 	s := p.space
 	s.slack.Observe(s.Mappings, s.moves, s.requests)
 	return peak / s.slack.Share()
+}
+
+// growsBusy reports whether the pool may grow by bytes before it makes a stream wait for queued work of
+// another. A captured graph may have the event that would be queried, so it does not with KeepMapped.
+func (p *Pool) growsBusy(bytes, peak int64) bool {
+	if p.opt.BusySlack == 0 || p.opt.Reuse != ReuseWait || p.opt.KeepMapped {
+		return false
+	}
+	return p.reserved+bytes <= peak+int64(p.opt.BusySlack*float64(peak)) && !p.beyondLimit(bytes)
 }
 
 // makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the

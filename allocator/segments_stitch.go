@@ -111,7 +111,7 @@ const claimLooks = 4096
 // fromWaiting serves a request from unused chunks and, if these are too few, from the chunks of waiting
 // blocks of other heaps.
 func (p *Pool) fromWaiting(r *request) (*Block, error) {
-	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
+	if p.opt.Reuse != ReuseWait || p.grows(r) || r.grows || r.missing <= 0 {
 		return nil, nil
 	}
 	missing, looks := r.missing, claimLooks

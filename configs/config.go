@@ -65,6 +65,7 @@ type Allocator struct {
 	MaxSegmentBytes int     // of malloc segments: the largest; 0: the pool's choice
 	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
 	GcThreshold     float64 // share of the limit from which on unused segments go back early; 0: never
+	BusySlack       float64 // of virtual segments: share of the peak that may be reserved beyond it before a stream waits for another's memory; 0: none
 	Slack           float64 // of virtual segments: share of the peak that may be reserved beyond it before memory moves; 0: the pool's choice
 	Preallocate     int     // bytes reserved at the start
 
@@ -138,6 +139,7 @@ var keys = []key{
 	{"allocator.max_fraction", share(func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
 	{"allocator.max_split_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSplitBytes })},
 	{"allocator.gc_threshold", share(func(c *Config) *float64 { return &c.Allocator.GcThreshold })},
+	{"allocator.busy_slack", upTo(16, func(c *Config) *float64 { return &c.Allocator.BusySlack })},
 	{"allocator.slack", share(func(c *Config) *float64 { return &c.Allocator.Slack })},
 	{"allocator.preallocate", bytes(0, func(c *Config) *int { return &c.Allocator.Preallocate })},
 	{"allocator.release_threshold", bytes(-1, func(c *Config) *int { return &c.Allocator.ReleaseThreshold })},
@@ -253,7 +255,7 @@ func (a Allocator) PoolOptions() (allocator.PoolOptions, error) {
 		Strategy: a.Strategy, Reuse: reuse, Segments: a.Segments,
 		SegmentBytes: int64(a.SegmentBytes), MaxSegmentBytes: int64(a.MaxSegmentBytes),
 		MaxBytes: int64(a.MaxBytes), MaxFraction: a.MaxFraction, MaxSplitBytes: int64(a.MaxSplitBytes),
-		GCThreshold: a.GcThreshold, Slack: a.Slack, PreallocateBytes: int64(a.Preallocate),
+		GCThreshold: a.GcThreshold, Slack: a.Slack, BusySlack: a.BusySlack, PreallocateBytes: int64(a.Preallocate),
 	}, err
 }
 

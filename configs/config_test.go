@@ -164,6 +164,7 @@ max_bytes = 6
 max_fraction = 0.5
 max_split_bytes = 4
 gc_threshold = 1
+busy_slack = 2.5
 slack = 0.25
 preallocate = 5
 release_threshold = 6
@@ -187,7 +188,7 @@ log_dir = ""
 		},
 		Allocator: Allocator{
 			Strategy: "buddy", Reuse: "opportunistic", Segments: "malloc", SegmentBytes: 256, MaxSegmentBytes: 512, MaxSplitBytes: 4,
-			GcThreshold: 1, Slack: 0.25, Preallocate: 5, ReleaseThreshold: 6,
+			GcThreshold: 1, BusySlack: 2.5, Slack: 0.25, Preallocate: 5, ReleaseThreshold: 6,
 			MaxBytes: 6, MaxFraction: 0.5, Trace: "t.csv", TraceEvents: 7, Poison: true,
 		},
 		Data: Data{Dataset: "fashion", DataDir: "d"},

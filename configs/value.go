@@ -79,11 +79,14 @@ func number(v any) (f float64, ok bool) {
 }
 
 // share is a number from 0 to 1.
-func share(at func(*Config) *float64) field {
+func share(at func(*Config) *float64) field { return upTo(1, at) }
+
+// upTo is a number from 0 to most.
+func upTo(most float64, at func(*Config) *float64) field {
 	return newField(at, func(v any) (float64, string) {
 		f, ok := number(v)
-		if !ok || !(f >= 0 && f <= 1) { // not NaN either
-			return 0, "a number from 0 to 1"
+		if !ok || !(f >= 0 && f <= most) { // not NaN either
+			return 0, fmt.Sprintf("a number from 0 to %v", most)
 		}
 		return f, ""
 	})

@@ -279,6 +279,8 @@ def install(**options):
     library = _load()
     if torch.cuda.device_count() > 1 and options.get("segments") != "malloc":
         options = {"peers": "all", **options}  # PyTorch copies between any two
+    if "MLPOOL_BUSY_SLACK" not in os.environ:
+        options = {"busy_slack": 2, **options}  # PyTorch's host is usually far ahead of its streams
     _call("check_options", _list(options))
     _call("torch_options", _list(options))
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_path(), "mlpool_torch_alloc", "mlpool_torch_free")

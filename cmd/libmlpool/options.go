@@ -43,7 +43,7 @@ func (o *options) addPeers() error {
 
 // poolKeys are the keys of section [allocator] that configure a pool.
 var poolKeys = []string{
-	"strategy", "reuse", "segments", "segment_bytes", "max_segment_bytes", "max_split_bytes", "gc_threshold", "slack",
+	"strategy", "reuse", "segments", "segment_bytes", "max_segment_bytes", "max_split_bytes", "gc_threshold", "slack", "busy_slack",
 	"preallocate", "max_bytes", "max_fraction",
 }
 

@@ -30,7 +30,7 @@ func TestOptions(t *testing.T) {
 		{list: "slack=0.5", env: []string{"MLPOOL_SLACK=0.75", "MLPOOL_MAX_FRACTION=0.5", "MLPOOL_LIBRARY=/x", ""},
 			check: func(o options) bool { return o.pool.Slack == 0.5 && o.pool.MaxFraction == 0.5 }},
 		{env: []string{"MLPOOL_SLAK=1"}, err: "MLPOOL_SLAK: there is no option \"slak\": did you mean slack?"},
-		{list: "nonsense=1", err: "there are gc_threshold,"},
+		{list: "nonsense=1", err: "there are busy_slack, gc_threshold,"},
 		{list: "slack", err: "want key=value"},
 		{list: "slack=much", err: "slack"},
 		{list: "plan=2", err: "want true or false"},
