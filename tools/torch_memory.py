@@ -8,7 +8,8 @@ pool (mlpool), from build/mlpool.py.
 
 Needs torch and a GPU. The parts:
 
-    memory     peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns
+    memory     peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns;
+               in a round a process runs all jobs and gives unused memory back between them
     limits     the least memory with which each job finishes, by bisection. The process takes the rest of the device's
                memory itself with cuMemAlloc, after a run without a limit that loads every kernel
     startup    from before the first CUDA call to the first allocation, each in a new process
@@ -38,7 +39,7 @@ from common import Failed, choices
 from torch_memory_jobs import JOBS
 from torch_memory_lanes import Lane, say, spread
 from torch_memory_table import Results, limit_rows, row_of, rows_of, table_of, write_steps
-from torch_memory_worker import MIB, PAGE, SETTINGS, serve
+from torch_memory_worker import MIB, SETTINGS, serve
 
 PARTS = ["memory", "limits", "startup", "allreduce"]
 SHOWN = "transformer"  # the job of the second CSV
@@ -73,86 +74,54 @@ def figures_of(answers):
     } for allocator, all_rounds in answers.items()}
 
 
-def memory_of(args, job, lane):
-    """Returns the answers of a job by allocator, one for each round. An allocator that fails is left out."""
-    answers = {allocator: [] for allocator in args.allocators}
+def memory_of(args, jobs, lane):
+    """Returns the answers by job and allocator, one for each round. An allocator that fails at a job is left out. In a
+    round a process runs all jobs, since it takes seconds to load a job's kernels."""
+    answers = {job: {allocator: [] for allocator in args.allocators} for job in jobs}
     for turn, order in turns(args.allocators, args.rounds):
         for allocator in order:
-            if allocator not in answers:
-                continue
+            left = [job for job in jobs if allocator in answers[job]]
             try:
-                a = lane.ask(allocator, task="measure", job=job, steps=args.steps, warm=WARM)
+                got = lane.ask(allocator, task="measure", jobs=left, steps=args.steps, warm=WARM) if left else {}
             except Failed as err:
                 if lane.closed:
                     raise
-                say(f"{job} on {err}")
-                del answers[allocator]
-                continue
-            answers[allocator].append(a)
-            say(f"{job} on {allocator}, round {turn + 1} of {args.rounds}: {max(a['reserved']):.0f} MiB reserved, "
-                f"{max(a['allocated']):.0f} allocated, {a['ms']:.2f} ms a step, losses {a['losses']}")
+                got = dict.fromkeys(left, {"failed": str(err).removeprefix(f"{allocator}: ")})
+            for job, a in got.items():
+                if "failed" in a:
+                    say(f"{job} on {allocator}: {a['failed']}")
+                    del answers[job][allocator]
+                    continue
+                answers[job][allocator].append(a)
+                say(f"{job} on {allocator}, round {turn + 1} of {args.rounds}: {max(a['reserved']):.0f} MiB reserved, "
+                    f"{max(a['allocated']):.0f} allocated, {a['ms']:.2f} ms a step, losses {a['losses']}")
     return answers
 
 
 def memory(args, lanes):
+    groups = [group for i in range(len(lanes)) if (group := args.jobs[i :: len(lanes)])]
+    found = spread(lanes, [lambda lane, group=group: memory_of(args, group, lane) for group in groups])
+    answers = {job: a for group in found if group for job, a in group.items()}
     rows, whole = [], True
-    found = spread(lanes, [lambda lane, job=job: memory_of(args, job, lane) for job in args.jobs])
-    for job, answers in zip(args.jobs, found):
-        whole = whole and answers is not None and len(answers) == len(args.allocators)
-        if not answers:
+    for job in args.jobs:
+        of_job = answers.get(job)
+        whole = whole and of_job is not None and len(of_job) == len(args.allocators)
+        if not of_job:
             continue
-        rows += rows_of("memory", job, figures_of(answers))
+        rows += rows_of("memory", job, figures_of(of_job))
         if job == SHOWN:
             path = args.csv.with_name(args.csv.stem + "_steps.csv")
-            write_steps(path, [origin(args, lanes)], {allocator: all_rounds[0] for allocator, all_rounds in answers.items()})
+            write_steps(path, [origin(args, lanes)], {allocator: all_rounds[0] for allocator, all_rounds in of_job.items()})
     return [], rows, whole
-
-
-def smallest(finishes, low, high, tries):
-    """Returns a limit with which a job does not finish, and the least one found with which it finished each of tries
-    times. They differ by 1 % or a page. low is a limit that may fail, and high one that may suffice."""
-
-    def precision(limit):
-        return max(limit // 100, PAGE)
-
-    passed = {}
-    while low > PAGE and finishes(low):
-        passed[low], high, low = 1, low, low * 9 // 10
-    near = low + low // 16  # most allocators need little more
-    while high - low > precision(high):
-        guess = near if low < near < high else (low + high) // 2
-        if finishes(guess):
-            high, passed[guess] = guess, 1
-        else:
-            low = guess
-    while passed.get(high, 0) < tries:
-        if finishes(high):
-            passed[high] = passed.get(high, 0) + 1
-        else:
-            low, high = high, high + precision(high)
-    return low, high
 
 
 def limit_of(args, job, allocator, lane):
     """Returns the MiB with which a job fails, and those with which it finishes."""
-
-    def run(limit):
-        return lane.ask(allocator, task="trial", job=job, steps=args.limit_steps, limit=limit)
-
-    free = run(0)
-    trials = 1
-
-    def finishes(limit):
-        nonlocal trials
-        trials += 1
-        return run(limit)["finished"]
-
-    allocated, reserved = free["allocated"], free["reserved"]
-    fails, suffices = smallest(finishes, allocated * 98 // 100, reserved + reserved // 50 + 2 * PAGE, TRIES)
-    say(f"{job} on {allocator}: finishes with {suffices / MIB:.0f} MiB, not with {fails / MIB:.0f}; {trials} trials; "
-        f"without a limit it allocates {allocated / MIB:.0f} and reserves {reserved / MIB:.0f}, "
-        f"of which {free['held'] / MIB:.0f} cannot be given back")
-    return fails / MIB, suffices / MIB
+    a = lane.ask(allocator, task="search", job=job, steps=args.limit_steps, tries=TRIES)
+    say(f"{job} on {allocator}: finishes with {a['suffices'] / MIB:.0f} MiB, not with {a['fails'] / MIB:.0f}; {a['trials']} trials; "
+        f"without a limit it allocates {a['allocated'] / MIB:.0f} and reserves {a['reserved'] / MIB:.0f}, "
+        f"of which {a['held'] / MIB:.0f} cannot be given back")
+    return a["fails"] / MIB, a["suffices"] / MIB
 
 
 def limits(args, lanes):

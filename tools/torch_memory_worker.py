@@ -98,6 +98,19 @@ def measure(torch, job, steps, warm):
             "reserved": reserved, "allocated": allocated}
 
 
+def measure_all(torch, jobs, steps, warm):
+    """Measures jobs one after the other. Returns for each what measure does, or what failed."""
+    answers = {}
+    for job in jobs:
+        try:
+            answers[job] = measure(torch, job, steps, warm)
+        except Exception as err:  # PyTorch raises anything
+            answers[job] = {"failed": first_line(err)}
+        cleared(torch)
+        torch.cuda.reset_peak_memory_stats()
+    return answers
+
+
 # ---- a memory limit
 
 
@@ -122,7 +135,7 @@ def settled(torch):
 
 
 def take_all_but(torch, bytes_left):
-    """Takes the device's memory, from outside PyTorch, so that so many bytes are left."""
+    """Takes the device's memory, from outside PyTorch, so that so many bytes are left. Returns its address."""
     ballast = (settled(torch) - bytes_left) // PAGE * PAGE
     if ballast <= 0:
         raise Failed(f"the device has not {bytes_left // MIB} MiB to leave")
@@ -133,6 +146,14 @@ def take_all_but(torch, bytes_left):
     left = torch.cuda.mem_get_info()[0]
     if abs(left - bytes_left) > SLACK:
         raise Failed(f"{left // MIB} MiB of the device are left, not {bytes_left // MIB}")
+    return pointer
+
+
+def give_back(pointer):
+    """Gives the memory of take_all_but back."""
+    status = ctypes.CDLL("libcuda.so.1").cuMemFree_v2(pointer)
+    if status:
+        raise Failed(f"cuMemFree: error {status}")
 
 
 def out_of_memory(error):
@@ -141,23 +162,60 @@ def out_of_memory(error):
     return any(words in text for words in ("out of memory", "alloc_failed", "memory allocation"))
 
 
-def trial(torch, job, steps, limit):
-    """Runs a job without a limit, so that all kernels are loaded, and again with limit bytes of memory left to the
-    allocator. Returns whether it finished, and the peaks in bytes without a limit. A limit of 0 is none."""
-    torch.cuda.synchronize()
-    run_job(torch, job, steps)
-    peaks = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
-    held = cleared(torch)
-    if limit == 0:
-        return peaks | {"held": held, "finished": True}
-    take_all_but(torch, max(limit - held, 0))
+def finishes(torch, job, steps, limit):
+    """Reports whether a job finishes if its allocator can have limit bytes of memory."""
+    pointer = take_all_but(torch, max(limit - cleared(torch), 0))
     try:
         run_job(torch, job, steps)
+        return True
     except Exception as err:  # PyTorch raises more than one type
         if not out_of_memory(err):
             raise
-        return peaks | {"held": held, "finished": False}
-    return peaks | {"held": held, "finished": True}
+        return False
+    finally:
+        give_back(pointer)
+
+
+def smallest(finishes, low, high, tries):
+    """Returns a limit with which a job does not finish, and the least one found with which it finished each of tries
+    times. They differ by 1 % or a page. low is a limit that may fail, and high one that may suffice."""
+
+    def precision(limit):
+        return max(limit // 100, PAGE)
+
+    passed = {}
+    while low > PAGE and finishes(low):
+        passed[low], high, low = 1, low, low * 9 // 10
+    near = low + low // 16  # most allocators need little more
+    while high - low > precision(high):
+        guess = near if low < near < high else (low + high) // 2
+        if finishes(guess):
+            high, passed[guess] = guess, 1
+        else:
+            low = guess
+    while passed.get(high, 0) < tries:
+        if finishes(high):
+            passed[high] = passed.get(high, 0) + 1
+        else:
+            low, high = high, high + precision(high)
+    return low, high
+
+
+def search(torch, job, steps, tries):
+    """Runs a job without a limit, so that all kernels are loaded, and then with limits. Returns bytes: one with which the
+    job fails, the smallest with which it finishes, and the peaks without a limit."""
+    torch.cuda.synchronize()
+    run_job(torch, job, steps)
+    allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    held, trials = cleared(torch), 0
+
+    def tried(limit):
+        nonlocal trials
+        trials += 1
+        return finishes(torch, job, steps, limit)
+
+    fails, suffices = smallest(tried, allocated * 98 // 100, reserved + reserved // 50 + 2 * PAGE, tries)
+    return {"fails": fails, "suffices": suffices, "trials": trials, "allocated": allocated, "reserved": reserved, "held": held}
 
 
 # ---- start-up
@@ -248,7 +306,7 @@ def answer_to(request, allocator, folder):
             return all_reduces(torch, folder, **request)
         install(allocator, folder)
         deterministic(torch)
-        return {"measure": measure, "trial": trial}[task](torch, **request)
+        return {"measure": measure_all, "search": search}[task](torch, **request)
     except Failed as err:
         return {"failed": str(err)}
     except Exception as err:  # PyTorch raises anything

@@ -28,7 +28,7 @@ class FakeCuda:
     def synchronize(self):
         pass
 
-    empty_cache = synchronize
+    empty_cache = reset_peak_memory_stats = synchronize
 
     def memory_reserved(self):
         return 8 * MIB
@@ -40,40 +40,55 @@ class FakeCuda:
 
 
 class Worker(unittest.TestCase):
-    def trial(self, limit, error=None, rounding=0):
+    def search(self, needed, error=RuntimeError("CUDA out of memory. Tried"), rounding=0):
+        """Searches for the limit of a job that needs some MiB. Returns the answer and the memory left to each run."""
         cuda, ran = FakeCuda(), []
 
         def run_job(torch, job, steps):
             ran.append(cuda.mem_get_info()[0])
-            if error and len(ran) == 2:
+            if ran[-1] + cuda.memory_reserved() < needed * MIB:
                 raise error
 
         def allocate(pointer, size):
             cuda.taken += size.value + rounding
             return 0
 
+        def free(pointer):
+            cuda.taken = 0
+            return 0
+
         torch = mock.Mock(cuda=cuda)
+        driver = mock.Mock(cuMemAlloc_v2=allocate, cuMemFree_v2=free)
         with mock.patch.object(worker, "run_job", run_job), mock.patch.object(worker.time, "sleep"), \
-                mock.patch.object(worker.ctypes, "CDLL", lambda name: mock.Mock(cuMemAlloc_v2=allocate)):
-            return worker.trial(torch, "cnn", 3, limit), ran
+                mock.patch.object(worker.ctypes, "CDLL", lambda name: driver):
+            return worker.search(torch, "cnn", 3, 2), ran
 
-    def test_trial(self):
-        for limit, error, want in [
-            (0, None, True), (300 * MIB, None, True), (300 * MIB, RuntimeError("CUDA out of memory. Tried"), False),
-            (300 * MIB, RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), False),
-        ]:
-            answer, ran = self.trial(limit, error)
-            self.assertEqual((answer["finished"], answer["allocated"], answer["held"]), (want, 40 * MIB, 8 * MIB))
-            self.assertEqual(len(ran), 2 if limit else 1)
-            if limit:  # what is left and what the allocator holds
-                self.assertTrue(limit <= ran[1] + 8 * MIB < limit + PAGE, ran)
+    def test_search(self):
+        for error in (RuntimeError("CUDA out of memory. Tried"), RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")):
+            answer, ran = self.search(60, error)
+            self.assertEqual((answer["allocated"], answer["held"], answer["trials"]), (40 * MIB, 8 * MIB, len(ran) - 1))
+            self.assertTrue(60 * MIB - 2 * PAGE <= answer["fails"] < answer["suffices"] <= 60 * MIB + PAGE, answer)
+            self.assertLess(ran[-1], 60 * MIB)  # the last runs had a limit
 
-    def test_bad_trials(self):
-        for limit, error, rounding, want in [(300 * MIB, RuntimeError("illegal memory access"), 0, "illegal memory access"),
-                                             (2000 * MIB, None, 0, "the device has not 1992 MiB"),
-                                             (300 * MIB, None, 40 * MIB, "MiB of the device are left, not 292")]:
+    def test_bad_searches(self):
+        for error, rounding, want in [(RuntimeError("illegal memory access"), 0, "illegal memory access"),
+                                      (RuntimeError("CUDA out of memory"), 40 * MIB, "MiB of the device are left, not ")]:
             with self.assertRaisesRegex(Exception, want):
-                self.trial(limit, error, rounding)
+                self.search(60, error, rounding)
+        with mock.patch.object(worker.time, "sleep"), self.assertRaisesRegex(worker.Failed, "the device has not 1992 MiB"):
+            worker.take_all_but(mock.Mock(cuda=FakeCuda()), 1992 * MIB)
+
+    def test_measure_all(self):
+        """A job that fails does not keep the next from being measured."""
+
+        def measure(torch, job, steps, warm):
+            if job == "cnn":
+                raise RuntimeError("no such kernel\nstack")
+            return {"ms": steps + warm}
+
+        with mock.patch.object(worker, "measure", measure):
+            got = worker.measure_all(mock.Mock(cuda=FakeCuda()), ["cnn", "small"], 3, 4)
+        self.assertEqual(got, {"cnn": {"failed": "RuntimeError: no such kernel"}, "small": {"ms": 7}})
 
     def test_environment(self):
         with mock.patch.dict(os.environ, PYTORCH_ALLOC_CONF="x", PYTORCH_CUDA_ALLOC_CONF="y", OTHER="z"):
