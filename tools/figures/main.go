@@ -59,7 +59,7 @@ func run(args []string, stderr io.Writer) error {
 		errs = append(errs, t.put(*root, text, *check))
 	}
 	for _, p := range pictures {
-		if *check || !s.has(p.file) {
+		if *check {
 			continue
 		}
 		var b bytes.Buffer

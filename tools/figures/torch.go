@@ -1,12 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"io"
-	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,30 +23,14 @@ const (
 	torchSteps = torchName + "_steps.csv"
 )
 
-// torchAllocators lists the allocators of PyTorch's jobs, and of the all-reduces.
+// torchAllocators lists the allocators of PyTorch's jobs.
 var torchAllocators = []struct{ name, title string }{
 	{"native", "PyTorch's own"}, {"expandable", "`expandable_segments`"}, {"async", "`cudaMallocAsync`"},
-	{"ncclMemAlloc", "`ncclMemAlloc`"}, {"mlpool", "the pool"},
+	{"mlpool", "the pool"},
 }
 
 var torchJobs = map[string]string{
 	"cnn": "CNN", "unet": "U-Net", "graph": "graph network", "small": "small transformer", "streams": "four streams",
-}
-
-// has reports whether a file of measurements exists.
-func (s *source) has(name string) bool {
-	_, err := os.Stat(filepath.Join(s.dir, name))
-	return err == nil
-}
-
-// ifMeasured returns text, which is empty until the jobs of PyTorch have been measured.
-func ifMeasured(text func(*source) string) func(*source) string {
-	return func(s *source) string {
-		if !s.has(torchFile) {
-			return ""
-		}
-		return text(s)
-	}
 }
 
 // torchOrigin describes where the figures of a part come from.
@@ -95,6 +77,9 @@ func jobsOf(s *source, part string) (jobs []string) {
 	return jobs
 }
 
+// jobName returns the name of a job in documents.
+func jobName(job string) string { return cmp.Or(torchJobs[job], job) }
+
 // torchTable is a table with a row for each job and a column for each of the allocators.
 func torchTable(head string, jobs []string, allocators []string, cell func(job, allocator string) string) string {
 	rows := [][]string{{head}}
@@ -104,11 +89,7 @@ func torchTable(head string, jobs []string, allocators []string, cell func(job, 
 		}
 	}
 	for _, job := range jobs {
-		name := job
-		if torchJobs[job] != "" {
-			name = torchJobs[job]
-		}
-		row := []string{name}
+		row := []string{jobName(job)}
 		for _, a := range torchAllocators {
 			if slices.Contains(allocators, a.name) {
 				row = append(row, cell(job, a.name))
@@ -119,31 +100,34 @@ func torchTable(head string, jobs []string, allocators []string, cell func(job, 
 	return markdown(rows...)
 }
 
-var (
-	torchFour    = []string{"native", "expandable", "async", "mlpool"}
-	torchBuffers = []string{"native", "ncclMemAlloc", "mlpool"}
-)
+var torchFour = []string{"native", "expandable", "async", "mlpool"}
 
 // torchSummary is the picture and the table of README.md.
 func torchSummary(s *source) string {
+	limited := jobsOf(s, "limits")
 	table := torchTable("MiB reserved; least that suffices", jobsOf(s, "memory"), torchFour, func(job, allocator string) string {
-		reserved := torchNumber(s, "memory", job, allocator, "reserved_mib")
-		return digits(reserved, 3) + "; " + digits(torchNumber(s, "limits", job, allocator, "limit_mib"), 3)
+		text := digits(torchNumber(s, "memory", job, allocator, "reserved_mib"), 3)
+		if slices.Contains(limited, job) {
+			text += "; " + digits(torchNumber(s, "limits", job, allocator, "limit_mib"), 3)
+		}
+		return text
 	})
 	return "![lines: MiB that PyTorch reserves over the steps of a training, with its own allocator and with the pool, and MiB " +
 		"allocated](assets/" + torchName + ".png)\n\n" + table + "\n" + torchTimes(s) + "\nMedians; " + torchOrigin(s, "memory") + ".\n"
 }
 
-// torchTimes compares the time of a step and of start-up on the pool with those on PyTorch's own allocator. For steps it
-// gives the outermost bounds of the jobs' intervals.
+// torchTimes compares the time of a step and of start-up on the pool with those on PyTorch's own allocator.
 func torchTimes(s *source) string {
-	low, high := math.Inf(1), math.Inf(-1)
-	var different []string
-	for _, job := range jobsOf(s, "memory") {
+	var sure, different []string
+	jobs := jobsOf(s, "memory")
+	for _, job := range jobs {
 		ratio := func(column string) float64 { // of the other's time to the pool's
 			return s.needed(torchFile, column, torchKey("memory", job, "native", "step_ms"))
 		}
-		low, high = min(low, 1/ratio("ratio_high")), max(high, 1/ratio("ratio_low"))
+		if ratio("ratio_low") > 1 || ratio("ratio_high") < 1 {
+			sure = append(sure, fmt.Sprintf("%.2f (%.2f to %.2f) times as long at job %s",
+				1/ratio("ratio"), 1/ratio("ratio_high"), 1/ratio("ratio_low"), jobName(job)))
+		}
 		if slices.ContainsFunc(torchFour, func(allocator string) bool {
 			return torchNumber(s, "memory", job, allocator, "losses_equal") == 0
 		}) {
@@ -154,12 +138,15 @@ func torchTimes(s *source) string {
 	if len(different) > 0 {
 		losses = "The losses of " + strings.Join(different, ", ") + " differ between allocators; all others are the same, bit for bit."
 	}
+	steps := "No difference in time from PyTorch's own allocator is sure at any job."
+	if len(sure) > 0 {
+		steps = "A step takes " + strings.Join(sure, ",\n") + " as on PyTorch's own\n" +
+			fmt.Sprintf("allocator, with 95 %% intervals. No difference is sure at the other %d jobs.", len(jobs)-len(sure))
+	}
 	extra := func(column string) string {
 		return fmt.Sprintf("%+.0f", s.needed(torchFile, column, torchKey("startup", "beyond native", "mlpool", "extra_ms")))
 	}
-	return fmt.Sprintf("A step on the pool takes %.2f to %.2f times as long as on PyTorch's own allocator: the 95 %% intervals of all jobs lie\n"+
-		"between these. The time of start-up differs by %s ms (95 %% interval: %s to %s). %s\n",
-		low, high, extra("median"), extra("low"), extra("high"), losses)
+	return fmt.Sprintf("%s Start-up\ndiffers by %s ms (%s to %s). %s\n", steps, extra("median"), extra("low"), extra("high"), losses)
 }
 
 // torchMemory has the tables of memory and time.
@@ -199,13 +186,6 @@ func torchStartup(s *source) string {
 		}
 		return fmt.Sprintf("%+.0f (%+.0f to %+.0f)", of("median"), of("low"), of("high"))
 	}) + "\nMedians, with the 95 % interval of the difference; " + torchOrigin(s, "startup") + ".\n"
-}
-
-// torchAllReduces is the table of all-reduces of PyTorch.
-func torchAllReduces(s *source) string {
-	return torchTable("µs; GB/s on the bus", jobsOf(s, "allreduce"), torchBuffers, func(job, allocator string) string {
-		return torchRanked(s, "allreduce", job, allocator, "us", 3) + "; " + digits(torchNumber(s, "allreduce", job, allocator, "bus_gb_s"), 3)
-	}) + "\nMedians; two of " + torchOrigin(s, "allreduce") + ".\n"
 }
 
 // drawTorch draws the memory of a training over its steps.
