@@ -135,7 +135,7 @@ def settled(torch):
 
 
 def take_all_but(torch, bytes_left):
-    """Takes the device's memory, from outside PyTorch, so that so many bytes are left. Returns its address."""
+    """Takes the device's memory, from outside PyTorch, except bytes_left. Returns its address."""
     ballast = (settled(torch) - bytes_left) // PAGE * PAGE
     if ballast <= 0:
         raise Failed(f"the device has not {bytes_left // MIB} MiB to leave")
@@ -315,7 +315,7 @@ def answer_to(request, allocator, folder):
 
 
 def forked(request, allocator, folder, seconds):
-    """Answers a request in a forked process, which ends after so many seconds at the latest."""
+    """Answers a request in a forked process, which ends after the given seconds at the latest."""
     answers, end = os.pipe()
     child = os.fork()
     if child == 0:

@@ -104,13 +104,8 @@ var torchFour = []string{"native", "expandable", "async", "mlpool"}
 
 // torchSummary is the picture and the table of README.md.
 func torchSummary(s *source) string {
-	limited := jobsOf(s, "limits")
-	table := torchTable("MiB reserved; least that suffices", jobsOf(s, "memory"), torchFour, func(job, allocator string) string {
-		text := digits(torchNumber(s, "memory", job, allocator, "reserved_mib"), 3)
-		if slices.Contains(limited, job) {
-			text += "; " + digits(torchNumber(s, "limits", job, allocator, "limit_mib"), 3)
-		}
-		return text
+	table := torchTable("MiB reserved", jobsOf(s, "memory"), torchFour, func(job, allocator string) string {
+		return digits(torchNumber(s, "memory", job, allocator, "reserved_mib"), 3)
 	})
 	return "![lines: MiB that PyTorch reserves over the steps of a training, with its own allocator and with the pool, and MiB " +
 		"allocated](assets/" + torchName + ".png)\n\n" + table + "\n" + torchTimes(s) + "\nMedians; " + torchOrigin(s, "memory") + ".\n"
