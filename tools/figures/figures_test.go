@@ -201,7 +201,7 @@ func copied(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range append(files, root+"/assets/traces.csv", root+"/assets/registers_sm90.csv", root+"/assets/"+torchFile, root+"/assets/"+torchSteps, root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
+	for _, file := range append(files, root+"/assets/traces.csv", root+"/assets/registers_sm90.csv", root+"/assets/"+torchFile, root+"/assets/"+torchSteps, root+"/assets/"+torchName+"_alone.csv", root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

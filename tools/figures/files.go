@@ -16,6 +16,7 @@ func fileTable(s *source) string {
 		{peersFile, "epochs of mlpool, JAX and PyTorch", "tools/peers.py"},
 		{torchFile, "PyTorch's jobs on the pool and on other allocators", "tools/torch_memory.py"},
 		{torchSteps, "the memory of one of them over its steps", "tools/torch_memory.py"},
+		{torchName + "_alone.csv", "two of them with no other job in their processes", "tools/torch_memory.py"},
 		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
 		{"builds_h200.csv", "epochs before and after the division into packages, 454bf1b and 3c34f04", "tools/builds.sh"},
 		{"pool_bench_h200.txt", "the pool's benchmarks before and after it", "go test -bench"},
