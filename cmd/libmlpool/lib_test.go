@@ -3,20 +3,28 @@
 package main
 
 import (
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // raceEnabled says that the tests have Go's race detector.
 var raceEnabled bool
 
 // TestPrograms builds the library, and runs the programs of testdata with it on the emulated driver of
-// kernels/emulator. Device memory is then the host's, so C's sanitizers see it. With -race the library has
-// Go's race detector instead.
+// kernels/emulator. Device memory is then the host's, so C's sanitizers see it.
 func TestPrograms(t *testing.T) {
+	if raceEnabled {
+		t.Skip("Go's race detector cannot be loaded into a C program: TestGoroutines is for it")
+	}
 	for _, tool := range []string{"gcc", "g++", "python3"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip(err)
@@ -24,15 +32,9 @@ func TestPrograms(t *testing.T) {
 	}
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
-	library := []string{"build", "-buildmode=c-shared", "-o", at("libmlpool.so")}
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
-	preload := at("libemulator.so")
-	if raceEnabled {
-		library, sanitize = append(library, "-race"), nil
-	} else {
-		preload = command(t, "gcc", "-print-file-name=libasan.so") + " " + preload
-	}
-	command(t, "go", append(library, ".")...)
+	preload := command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so")
+	command(t, "go", "build", "-buildmode=c-shared", "-o", at("libmlpool.so"), ".")
 	sources, err := filepath.Glob("../../kernels/emulator/*.cpp")
 	if err != nil || len(sources) == 0 {
 		t.Fatal("no emulator:", err)
@@ -60,6 +62,54 @@ func TestPrograms(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// TestGoroutines calls a pool from several goroutines, each with blocks of its own on a stream of its own.
+func TestGoroutines(t *testing.T) {
+	f := allocatortest.NewFake(1 << 30)
+	base, err := allocator.NewPool(f, allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{alloc: base, base: base}
+	p.captures.pool = p
+	var wg sync.WaitGroup
+	for k := range 8 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(k), 1))
+			on := allocator.Stream(k%4 + 1)
+			var mine []uintptr
+			for i := range 500 {
+				if len(mine) > 10 || i > 480 && len(mine) > 0 {
+					at := random.IntN(len(mine))
+					if err := p.free(mine[at], on); err != nil {
+						t.Error(err)
+					}
+					mine = slices.Delete(mine, at, at+1)
+				}
+				addr, err := p.allocate(request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if mine = append(mine, addr); i%50 == 0 {
+					_, _ = p.report(), p.memory()
+				}
+			}
+			for _, addr := range mine {
+				if err := p.free(addr, on); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	if err := f.Leftover(); err != nil {
+		t.Error(err)
 	}
 }
 
