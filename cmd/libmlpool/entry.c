@@ -141,9 +141,10 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
     if (r.alignment == 1 && (addr = front_take(f, r.bytes, r.stream, r.tag))) return *ptr = (void *)addr, MLPOOL_OK;
     count = front_drain(f, r.stream, frees);
   }
-  int code = CALL(mlpool_go_alloc, NUMBER(pool), &addr, r, frees, count);
+  int captured = 0;
+  int code = CALL(mlpool_go_alloc, NUMBER(pool), &addr, r, frees, count, &captured);
   if (code) return code;
-  if (f) front_add(f, addr, r.bytes, r.stream, r.tag);
+  if (f && !captured) front_add(f, addr, r.bytes, r.stream, r.tag);
   *ptr = (void *)addr;
   return MLPOOL_OK;
 }
@@ -161,6 +162,8 @@ int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream 
   return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 1});
 }
 
+static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
+
 int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front *f = forked ? NULL : front_of(NUMBER(pool));
   if (f) {
@@ -168,7 +171,7 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
     int count = 0;
     switch (front_give(f, NUMBER(ptr), NUMBER(stream), frees, &count)) {
       case FRONT_KEPT: return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
-      case FRONT_FREED_BEFORE: return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before");
+      case FRONT_FREED_BEFORE: return freed_before();
     }
   }
   return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), NUMBER(stream));
@@ -176,7 +179,7 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
 
 int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front *f = forked ? NULL : front_of(NUMBER(pool));
-  if (f) front_share(f, NUMBER(ptr));
+  if (f && front_keeps(f, NUMBER(ptr), 1)) return freed_before();
   return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), NUMBER(stream));
 }
 
@@ -239,7 +242,11 @@ int mlpool_capture_end(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_c
 
 int mlpool_capture_release(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_release, NUMBER(pool), id); }
 
-int mlpool_send(mlpool_pool *pool, void *ptr, int socket) { return CALL(mlpool_go_send, NUMBER(pool), NUMBER(ptr), socket); }
+int mlpool_send(mlpool_pool *pool, void *ptr, int socket) {
+  front *f = forked ? NULL : front_of(NUMBER(pool));
+  if (f && front_keeps(f, NUMBER(ptr), 0)) return freed_before();
+  return CALL(mlpool_go_send, NUMBER(pool), NUMBER(ptr), socket);
+}
 
 int mlpool_receive(int device, int socket, void **ptr, size_t *bytes) {
   WANT(ptr && bytes, "ptr or bytes is NULL");

@@ -178,7 +178,7 @@ func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 }
 
 //export mlpool_go_alloc
-func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, frees *C.front_block, count C.int, text *C.char) (result C.int) {
+func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, frees *C.front_block, count C.int, captured *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
 	p, err := open(uintptr(handle))
 	if err != nil {
@@ -187,11 +187,13 @@ func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, fr
 	if count > 0 {
 		p.freeAll(unsafe.Slice(frees, count))
 	}
-	addr, err := p.allocate(request{size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0})
+	addr, inCapture, err := p.allocate(request{size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0})
 	if err != nil {
 		return fail(text, err)
 	}
-	*ptr = C.uintptr_t(addr)
+	if *ptr = C.uintptr_t(addr); inCapture {
+		*captured = 1
+	}
 	return C.MLPOOL_OK
 }
 

@@ -69,7 +69,7 @@ static size_t place(const shard *d, uintptr_t ptr) { return hash(ptr / UNIT) >> 
 
 // find returns the slot of ptr in a locked shard, or NULL.
 static slot *find(shard *d, uintptr_t ptr) {
-  if (!d->slots) return NULL;
+  if (!ptr || !d->slots) return NULL;
   for (size_t i = place(d, ptr);; i = (i + 1) & d->mask) {
     if (d->slots[i].ptr == ptr) return &d->slots[i];
     if (!d->slots[i].ptr) return NULL;
@@ -191,12 +191,14 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag) 
   return ptr;
 }
 
-void front_share(front *f, uintptr_t ptr) {
+int front_keeps(front *f, uintptr_t ptr, int shared) {
   shard *d = shard_of(f, ptr);
   lock(&d->lock);
   slot *s = find(d, ptr);
-  if (s && s->state == LIVE) s->state = SHARED;
+  int kept = s && s->state == KEPT;
+  if (s && !kept && shared) s->state = SHARED;
   unlock(&d->lock);
+  return kept;
 }
 
 // drain empties the blocks of a stream, whose lock is held, to out.

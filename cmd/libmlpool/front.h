@@ -28,8 +28,9 @@ void front_add(front *f, uintptr_t ptr, size_t bytes, uintptr_t stream, const ch
 // front_take returns a block for a request, or 0. Two tags are equal if their addresses are.
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag);
 
-// front_share says that another stream uses the block, so that front_give never keeps it.
-void front_share(front *f, uintptr_t ptr);
+// front_keeps reports whether the front keeps a block, which the program has freed. If not, and if shared is
+// set because another stream uses the block, front_give will not keep it.
+int front_keeps(front *f, uintptr_t ptr, int shared);
 
 // The results of front_give.
 enum { FRONT_KEPT, FRONT_FREED_BEFORE, FRONT_NOT_KEPT };

@@ -88,7 +88,7 @@ func TestGoroutines(t *testing.T) {
 					}
 					mine = slices.Delete(mine, at, at+1)
 				}
-				addr, err := p.allocate(request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
+				addr, _, err := p.allocate(request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
 				if err != nil {
 					t.Error(err)
 					return

@@ -87,8 +87,8 @@ type request struct {
 
 var errTry = fmt.Errorf("mlpool: a pool with a plan, a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
 
-// allocate returns the address of a new block.
-func (p *pool) allocate(r request) (addr uintptr, err error) {
+// allocate returns the address of a new block, and whether it is of a capture's memory.
+func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 	if !p.used.Load() {
 		p.used.Store(true)
 	}
@@ -102,7 +102,7 @@ func (p *pool) allocate(r request) (addr uintptr, err error) {
 	case r.try:
 		a, ok := from.(*allocator.Pool)
 		if !ok {
-			return 0, errTry
+			return 0, false, errTry
 		}
 		b, err = a.TryAlloc(r.bytes, r.stream, r.tag)
 	case r.alignment > allocator.Alignment:
@@ -111,10 +111,10 @@ func (p *pool) allocate(r request) (addr uintptr, err error) {
 		b, err = from.Alloc(r.bytes, r.stream, r.tag)
 	}
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	p.blocks.add(b, c)
-	return b.Addr, nil
+	return b.Addr, c != nil, nil
 }
 
 // aligned returns a block with an alignment of more than allocator.Alignment.

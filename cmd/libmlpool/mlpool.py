@@ -355,9 +355,13 @@ def wake(device=None):
 
 @contextlib.contextmanager
 def pool(device=None, **options):
-    """A torch.cuda.MemPool whose segments come from the pool; tensors made within it are PyTorch's in these segments."""
+    """A torch.cuda.MemPool whose segments come from the pool; tensors made within it are PyTorch's in these segments.
+    The first call may have options; all share one pool for each device."""
     import torch
-    if options and not _pools:
+    if options:
+        if _pools or _kept:
+            raise RuntimeError("mlpool: the first call of pool() or install() has chosen the options")
+        _call("check_options", _list(options))
         _call("torch_options", _list(options))
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_path(), "mlpool_torch_segment", "mlpool_torch_free")
     _load()

@@ -91,6 +91,9 @@ static void test_front(void) {
   CHECK(!mlpool_alloc(pool, &again, 1000 * BLOCKS, NULL, "x") && again == blocks[BLOCKS - 1]);
   CHECK(!mlpool_free(pool, again, NULL));
   FAILS(mlpool_free(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before");
+  FAILS(mlpool_record_stream(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before");
+  FAILS(mlpool_send(pool, again, 0), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before");
+  for (int i = 0; i < 3; i++) FAILS(mlpool_free(pool, NULL, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
   CHECK(stats(pool).allocated == 0);
   FAILS(mlpool_free(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
   CHECK(!mlpool_alloc(pool, &again, 0, NULL, "x") && !mlpool_record_stream(pool, again, NULL) && !mlpool_free(pool, again, NULL));
@@ -178,13 +181,15 @@ static int only_7(void *arg, mlpool_stream stream) { return arg == &only_7 && st
 
 static void test_captures(void) {
   mlpool_pool *pool = create(NULL);
-  void *a, *b, *c;
+  void *a, *b, *c, *d;
   CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_free(pool, a, NULL));
   FAILS(mlpool_capture_end(pool, 7), MLPOOL_ERROR_INVALID, "no capture");
   CHECK(!mlpool_capture_begin(pool, 7, only_7, &only_7));
   CHECK(!mlpool_alloc(pool, &b, MIB, NULL, "b") && b != a);
   CHECK(!mlpool_record_stream(pool, b, NULL) && !mlpool_free(pool, b, NULL));
-  CHECK(!mlpool_capture_end(pool, 7));
+  CHECK(!mlpool_alloc(pool, &d, 2 * MIB, NULL, "d") && !mlpool_capture_end(pool, 7));
+  // A graph may still write to d, so its memory serves no later request.
+  CHECK(!mlpool_free(pool, d, NULL) && !mlpool_alloc(pool, &b, 2 * MIB, NULL, "d") && b != d && !mlpool_free(pool, b, NULL));
   CHECK(!mlpool_alloc(pool, &c, MIB, NULL, "c") && c == a);
   int64_t reserved = stats(pool).reserved;
   CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved >= MIB);
