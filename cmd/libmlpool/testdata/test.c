@@ -218,20 +218,29 @@ static void test_send(void) {
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
+// work allocates and frees blocks, and sees that no other thread has bytes of its own: each block has its
+// address at both ends.
 static void *work(void *arg) {
+  enum { BLOCKS = 64 };
   unsigned random = (unsigned)(uintptr_t)&random;
-  void *blocks[64] = {0};
+  void *blocks[BLOCKS] = {0}, **ends[BLOCKS];
   for (int i = 0; i < 20000; i++) {
     random = random * 1664525 + 1013904223;
     int at = random >> 26;
     if (blocks[at]) {
+      CHECK(*(void **)blocks[at] == blocks[at] && *ends[at] == blocks[at]);
+      if (i % 16 == 0) CHECK(!mlpool_record_stream(arg, blocks[at], NULL));
       CHECK(!mlpool_free(arg, blocks[at], NULL));
       blocks[at] = NULL;
-    } else {
-      CHECK(!mlpool_alloc(arg, &blocks[at], random % (64 << 10), NULL, random & 1 << 20 ? "odd" : "even"));
+      continue;
     }
+    size_t pointers = 1 + random % (8 << 10);
+    CHECK(!mlpool_alloc(arg, &blocks[at], pointers * sizeof(void *), NULL, random & 1 << 20 ? "odd" : "even"));
+    ends[at] = (void **)blocks[at] + pointers - 1;
+    *(void **)blocks[at] = *ends[at] = blocks[at];
+    if (i % 1000 == 0) CHECK(!mlpool_trim(arg, 0) && stats(arg).allocs > 0);
   }
-  for (int at = 0; at < 64; at++)
+  for (int at = 0; at < BLOCKS; at++)
     if (blocks[at]) CHECK(!mlpool_free(arg, blocks[at], NULL));
   return NULL;
 }
