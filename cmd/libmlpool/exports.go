@@ -10,13 +10,11 @@ package main
 import "C"
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,10 +23,10 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
-	"mlpool/allocator/observe"
 )
 
-// The functions that entry.c calls. Each sets the text of an error and returns its code.
+// The functions that entry.c calls for pools and blocks, and what all such functions share: each sets the text of
+// an error and returns its code.
 
 // codes are the results of mlpool.h by error.
 var codes = []struct {
@@ -272,223 +270,4 @@ func mlpool_go_on_out_of_memory(handle C.uintptr_t, function C.mlpool_out_of_mem
 		}})
 		return nil
 	})
-}
-
-//export mlpool_go_stats
-func mlpool_go_stats(handle C.uintptr_t, out *C.mlpool_stats, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		st := p.stats()
-		out.allocs, out.frees, out.refused = C.int64_t(st.Allocs), C.int64_t(st.Frees), C.int64_t(st.Refused)
-		out.driver_calls, out.driver_mallocs = C.int64_t(st.DriverCalls), C.int64_t(st.DriverMallocs)
-		out.host_waits, out.mappings, out.stitches = C.int64_t(st.HostWaits), C.int64_t(st.Mappings), C.int64_t(st.Stitches)
-		out.allocated, out.allocated_peak = C.int64_t(st.Allocated), C.int64_t(st.PeakAllocated)
-		out.reserved, out.reserved_peak = C.int64_t(st.Reserved), C.int64_t(st.PeakReserved)
-		return nil
-	})
-}
-
-//export mlpool_go_reset_peaks
-func mlpool_go_reset_peaks(handle C.uintptr_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		return p.each(func(a allocator.Allocator) error {
-			a.ResetPeaks()
-			return nil
-		})
-	})
-}
-
-//export mlpool_go_stats_json
-func mlpool_go_stats_json(handle C.uintptr_t, buffer *C.char, room C.size_t, bytes *C.size_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		line, err := json.Marshal(p.report())
-		if err != nil {
-			return err
-		}
-		line = append(line, 0)
-		*bytes = C.size_t(len(line))
-		if C.size_t(len(line)) > room {
-			return fmt.Errorf("mlpool: the statistics have %d bytes: the buffer has %d", len(line), room)
-		}
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(buffer)), room), line)
-		return nil
-	})
-}
-
-//export mlpool_go_snapshot
-func mlpool_go_snapshot(handle C.uintptr_t, path, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error { return p.snapshot(C.GoString(path)) })
-}
-
-//export mlpool_go_plan_begin
-func mlpool_go_plan_begin(handle C.uintptr_t, name *C.char, stream C.uintptr_t, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error {
-		if p.plan == nil {
-			return errNoPlan
-		}
-		return p.plan.Begin(tag(name), allocator.Stream(stream))
-	})
-}
-
-//export mlpool_go_plan_end
-func mlpool_go_plan_end(handle C.uintptr_t, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error {
-		if p.plan == nil {
-			return errNoPlan
-		}
-		return p.plan.End()
-	})
-}
-
-var errNoPlan = fmt.Errorf("mlpool: the pool was not created with plan=true: %w", errors.ErrUnsupported)
-
-//export mlpool_go_sleep
-func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		if !p.asleep.Swap(true) {
-			C.entry_front_off(p.handle)
-		}
-		return p.sleepOrWake(func(s sleeper) error { return s.Sleep(keep != 0) })
-	})
-}
-
-//export mlpool_go_wake
-func mlpool_go_wake(handle C.uintptr_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		err := p.sleepOrWake(sleeper.Wake)
-		if err == nil && p.asleep.Swap(false) {
-			C.entry_front_on(p.handle)
-		}
-		return err
-	})
-}
-
-//export mlpool_go_capture_begin
-func mlpool_go_capture_begin(handle C.uintptr_t, id C.uint64_t, filter C.mlpool_filter, arg C.uintptr_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		if filter == nil {
-			return errors.New("mlpool: a capture needs a filter")
-		}
-		err := p.captures.begin(uint64(id), func(s allocator.Stream) bool {
-			return C.entry_filter(filter, arg, C.uintptr_t(s)) != 0
-		})
-		if err == nil {
-			C.entry_front_off(p.handle) // which knows no captures
-		}
-		return err
-	})
-}
-
-//export mlpool_go_capture_end
-func mlpool_go_capture_end(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		err := p.captures.end(uint64(id))
-		if !errors.Is(err, errNoCapture) {
-			C.entry_front_on(p.handle)
-		}
-		return err
-	})
-}
-
-//export mlpool_go_capture_release
-func mlpool_go_capture_release(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error { return p.captures.release(uint64(id)) })
-}
-
-// connection returns the Unix socket of a file descriptor, which stays open.
-func connection(socket C.int) (*net.UnixConn, error) {
-	fd, err := syscall.Dup(int(socket))
-	if err != nil {
-		return nil, fmt.Errorf("mlpool: descriptor %d: %w", socket, err)
-	}
-	f := os.NewFile(uintptr(fd), "socket")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("mlpool: descriptor %d is not a socket: %w", socket, err)
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("mlpool: descriptor %d is not a Unix socket", socket), c.Close())
-	}
-	return u, nil
-}
-
-//export mlpool_go_send
-func mlpool_go_send(handle, ptr C.uintptr_t, socket C.int, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error {
-		c, err := connection(socket)
-		if err != nil {
-			return err
-		}
-		return errors.Join(p.send(uintptr(ptr), c), c.Close())
-	})
-}
-
-// received has the memory of mlpool_receive, by address.
-var received sync.Map
-
-//export mlpool_go_receive
-func mlpool_go_receive(device, socket C.int, ptr *C.uintptr_t, bytes *C.size_t, text *C.char) (result C.int) {
-	defer recovered(text, &result)
-	d, err := cudadriver.New(cudadriver.Options{Device: int(device)})
-	if err != nil {
-		return fail(text, err)
-	}
-	c, err := connection(socket)
-	if err != nil {
-		return fail(text, err)
-	}
-	r, err := d.Receive(c)
-	if err := errors.Join(err, c.Close()); err != nil {
-		return fail(text, err)
-	}
-	received.Store(r.Addr, r)
-	*ptr, *bytes = C.uintptr_t(r.Addr), C.size_t(r.Bytes)
-	return C.MLPOOL_OK
-}
-
-//export mlpool_go_close_received
-func mlpool_go_close_received(ptr C.uintptr_t, text *C.char) (result C.int) {
-	defer recovered(text, &result)
-	r, ok := received.LoadAndDelete(uintptr(ptr))
-	if !ok {
-		return fail(text, allocator.ErrUnknownBlock)
-	}
-	return fail(text, r.(*cudadriver.Received).Close())
-}
-
-// send sends the block at addr to the process at the other end of c.
-func (p *pool) send(addr uintptr, c *net.UnixConn) error {
-	e, ok := p.blocks.get(addr)
-	if !ok {
-		return allocator.ErrUnknownBlock
-	}
-	from := p.base
-	if e.from != nil {
-		from = e.from.alloc
-	}
-	if from == nil {
-		return fmt.Errorf("mlpool: a pool with plan=true cannot send blocks: %w", errors.ErrUnsupported)
-	}
-	parts, offset, err := from.Backing(e.block)
-	if err != nil {
-		return err
-	}
-	m := cudadriver.Memory{Offset: offset, Bytes: e.block.Size}
-	for _, part := range parts {
-		m.Pages = append(m.Pages, cudadriver.Part(part))
-	}
-	return p.driver.Send(c, m)
-}
-
-// snapshot writes the file of mlpool_snapshot.
-func (p *pool) snapshot(path string) error {
-	trace := p.trace
-	if trace == nil {
-		if !strings.HasSuffix(path, ".pickle") {
-			return errors.New("mlpool: this file has calls, and the pool keeps none: create it with trace_events=N, or write a .pickle")
-		}
-		trace = allocator.NewTrace(p.alloc, 1) // without events
-	}
-	return observe.WriteFile(path, trace, p.memory())
 }

@@ -1,0 +1,90 @@
+//go:build linux && cgo
+
+package main
+
+// #include "entry.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+
+	"mlpool/allocator"
+)
+
+// The functions that entry.c calls for plans, sleep and captures.
+
+//export mlpool_go_plan_begin
+func mlpool_go_plan_begin(handle C.uintptr_t, name *C.char, stream C.uintptr_t, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error {
+		if p.plan == nil {
+			return errNoPlan
+		}
+		return p.plan.Begin(tag(name), allocator.Stream(stream))
+	})
+}
+
+//export mlpool_go_plan_end
+func mlpool_go_plan_end(handle C.uintptr_t, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error {
+		if p.plan == nil {
+			return errNoPlan
+		}
+		return p.plan.End()
+	})
+}
+
+var errNoPlan = fmt.Errorf("mlpool: the pool was not created with plan=true: %w", errors.ErrUnsupported)
+
+//export mlpool_go_sleep
+func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error {
+		if !p.asleep.Swap(true) {
+			C.entry_front_off(p.handle)
+		}
+		return p.sleepOrWake(func(s sleeper) error { return s.Sleep(keep != 0) })
+	})
+}
+
+//export mlpool_go_wake
+func mlpool_go_wake(handle C.uintptr_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error {
+		err := p.sleepOrWake(sleeper.Wake)
+		if err == nil && p.asleep.Swap(false) {
+			C.entry_front_on(p.handle)
+		}
+		return err
+	})
+}
+
+//export mlpool_go_capture_begin
+func mlpool_go_capture_begin(handle C.uintptr_t, id C.uint64_t, filter C.mlpool_filter, arg C.uintptr_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error {
+		if filter == nil {
+			return errors.New("mlpool: a capture needs a filter")
+		}
+		err := p.captures.begin(uint64(id), func(s allocator.Stream) bool {
+			return C.entry_filter(filter, arg, C.uintptr_t(s)) != 0
+		})
+		if err == nil {
+			C.entry_front_off(p.handle) // which knows no captures
+		}
+		return err
+	})
+}
+
+//export mlpool_go_capture_end
+func mlpool_go_capture_end(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error {
+		err := p.captures.end(uint64(id))
+		if !errors.Is(err, errNoCapture) {
+			C.entry_front_on(p.handle)
+		}
+		return err
+	})
+}
+
+//export mlpool_go_capture_release
+func mlpool_go_capture_release(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error { return p.captures.release(uint64(id)) })
+}
