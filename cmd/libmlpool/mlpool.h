@@ -186,8 +186,8 @@ int mlpool_capture_end(mlpool_pool *pool, uint64_t id);
 int mlpool_capture_release(mlpool_pool *pool, uint64_t id);
 
 /* mlpool_send sends a block to another process over a connected Unix socket. The pool must be shareable,
- * and the block must stay live until the receiver has closed it. The receiver can access the whole pages
- * that the block is in.
+ * and the block must stay live, and the pool awake, until the receiver has closed it: mlpool_wake gives the
+ * block other memory. The receiver can access the whole pages that the block is in.
  * mlpool_receive waits for a block and maps it for a device; mlpool_close_received unmaps it, after the
  * work on it is done. */
 int mlpool_send(mlpool_pool *pool, void *ptr, int socket);
