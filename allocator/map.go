@@ -29,6 +29,9 @@ type MapSegment struct {
 	// Stream is the owner of the segment; 0 also stands for none. Blocks of a virtual
 	// segment may have moved to other streams.
 	Stream Stream `json:"stream"`
+	// Pool names the requests that the segment serves, such as "small" in PyTorch's allocator. It is
+	// empty if the segment serves all.
+	Pool string `json:"pool,omitempty"`
 	// Page is the size of a page, 0 for a malloc segment.
 	Page int64 `json:"page,omitempty"`
 	// Blocks cover the segment, sorted by address.

@@ -2,7 +2,10 @@
 // Page: what ran, in plain numbers; everything else here turns it into tables and charts.
 package report
 
-import "mlpool/allocator"
+import (
+	"mlpool/allocator"
+	"mlpool/internal/gap"
+)
 
 // A Page is a report of one or more runs.
 type Page struct {
@@ -17,6 +20,46 @@ type Page struct {
 	// Unlike holds settings in which the runs differ that change the work, with their
 	// values. If there are any, the runs are not comparable.
 	Unlike []Fact
+	// Changes are what would change the reserved bytes of the trace, the most useful first.
+	Changes []Change
+	// Cards are the smallest memory that each allocator can finish the trace with.
+	Cards []Card
+	// Blocks are the blocks of the trace by tag, those with most live bytes at the peak first.
+	Blocks []TagBlocks
+	// Sizes are the blocks of the trace by size and lifetime.
+	Sizes []SizeCell
+}
+
+// A Change is a setting or an edit of the program, and what a replay with it reserved.
+type Change struct {
+	Name     string // what is changed
+	Command  string // to copy: an environment variable, or code
+	From, To int64  // bytes reserved at the peak, before and after
+}
+
+// A Card is the smallest memory of a device in which an allocator finishes the trace.
+type Card struct {
+	Name  string // of the allocator
+	Bytes int64
+	Live  int64 // most bytes live: no allocator needs less
+}
+
+// A TagBlocks is the blocks of one tag. Ages are in requests.
+type TagBlocks struct {
+	Tag       string
+	Blocks    int   // in the whole trace
+	AtPeak    int64 // bytes live at the peak of live bytes
+	Largest   int64 // bytes of the largest block
+	MedianAge int64 // from Alloc to Free
+	Unfreed   int   // blocks that are live at the end
+}
+
+// A SizeCell is the blocks of at least 2^Size and less than 2^(Size+1) bytes that lived for at least 2^Age and
+// less than 2^(Age+1) requests. Age is −1 for blocks that were never freed.
+type SizeCell struct {
+	Size, Age int
+	Blocks    int
+	Bytes     int64
 }
 
 // A Run is a training or the replay of a trace on one allocator. The page names the parts
@@ -68,6 +111,16 @@ type Recording struct {
 	Step *Timeline `json:"step,omitempty"`
 	// Peak is the map of the pool at its peak of live memory.
 	Peak *allocator.Map `json:"peak,omitempty"`
+	// Moments are the memory at some times, in their order. One of them is the first time at which the
+	// reserved bytes were at their highest.
+	Moments []Moment `json:"moments,omitempty"`
+}
+
+// A Moment is the memory of an allocator at one time.
+type Moment struct {
+	MS  float64        `json:"ms"`            // as in Peak
+	Gap gap.Split      `json:"gap"`           // of Map
+	Map *allocator.Map `json:"map,omitempty"` // nil: only the gap is known
 }
 
 // A Peak is the live and reserved bytes at a time, in milliseconds from the start of the
