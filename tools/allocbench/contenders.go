@@ -45,8 +45,8 @@ func contenders() []contender {
 		decorated("timed", "the pool in the stopwatch that train uses", func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) }),
 		contender{name: onGPU, doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync, driver: true},
 		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc, driver: true},
-		simulated("torch", "PyTorch's caching allocator, by its rules: memory alone", func() allocator.AsyncDriver { return peers.Torch(counted()) }),
-		simulated("torch-expandable", "the same with expandable_segments:True", func() allocator.AsyncDriver { return peers.TorchExpandable(counted()) }),
+		simulated("torch", "PyTorch's caching allocator, by its rules: memory alone", func(d allocator.PageDriver) peers.Peer { return peers.Torch(d, peers.Settings{}) }),
+		simulated("torch-expandable", "the same with expandable_segments:True", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, peers.Settings{}) }),
 		contender{name: noAllocator, doc: "no allocator: what the scenario itself costs", open: openNone},
 	)
 }
@@ -67,8 +67,34 @@ func decorated(name, doc string, wrap func(allocator.Allocator) allocator.Alloca
 }
 
 // simulated is the allocator of another project, whose memory alone is measured.
-func simulated(name, doc string, d func() allocator.AsyncDriver) contender {
-	return contender{name: name, doc: doc, memoryOnly: true, open: func(device) (allocator.Allocator, error) { return allocator.NewAsync(d()), nil }}
+func simulated(name, doc string, open func(allocator.PageDriver) peers.Peer) contender {
+	return contender{name: name, doc: doc, memoryOnly: true, open: func(d device) (allocator.Allocator, error) {
+		p := open(d.(*null).Device)
+		return &simulation{allocator.NewAsync(p), p}, nil
+	}}
+}
+
+// A simulation is the allocator of another project, with a map of its memory.
+type simulation struct {
+	*allocator.Async
+	peer peers.Peer
+}
+
+// Map is the peer's, with the tags of live blocks.
+func (s *simulation) Map() allocator.Map {
+	tags := map[uintptr]string{}
+	for _, b := range s.Live() {
+		tags[b.Addr] = b.Tag
+	}
+	m := s.peer.Map()
+	for _, g := range m.Segments {
+		for i := range g.Blocks {
+			if b := &g.Blocks[i]; b.State == allocator.MapLive {
+				b.Tag = tags[b.Addr]
+			}
+		}
+	}
+	return m
 }
 
 func openPlan(d device) (allocator.Allocator, error) {

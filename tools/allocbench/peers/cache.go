@@ -13,6 +13,7 @@ import (
 type cache struct {
 	allocator.Driver
 	growth
+	settings Settings
 
 	mu             sync.Mutex // guards what follows
 	small, large   pool
@@ -20,6 +21,7 @@ type cache struct {
 	queues         []*queue  // of streams with unfinished events
 	idle           []uintptr // events for the next record
 	reserved, peak int64     // bytes
+	searches       int64     // for a free large block
 	closing        bool      // all work is done
 }
 
@@ -30,8 +32,8 @@ type growth interface {
 	fit(p *pool, s allocator.Stream, size int64) *block
 	// grow gets memory and returns a free block of at least size bytes, in no set.
 	grow(p *pool, s allocator.Stream, size int64) (*block, error)
-	// splits reports whether a rest of rest bytes becomes a block.
-	splits(p *pool, rest int64) bool
+	// splits reports whether a rest of rest bytes becomes a block after a request of size bytes.
+	splits(p *pool, size, rest int64) bool
 	// release releases the memory of a free block as far as possible.
 	release(b *block) error
 	// close releases the rest while no block is live.
@@ -50,8 +52,8 @@ type wait struct {
 	block *block
 }
 
-func newCache(d allocator.Driver) *cache {
-	return &cache{Driver: d, small: newPool(true), large: newPool(false), live: map[uintptr]*block{}}
+func newCache(d allocator.Driver, o Settings) *cache {
+	return &cache{Driver: d, settings: o, small: newPool(true), large: newPool(false), live: map[uintptr]*block{}}
 }
 
 // MallocAsync returns bytes > 0 bytes of memory for work on stream. It is malloc in
@@ -63,32 +65,41 @@ func (c *cache) MallocAsync(bytes int64, stream uintptr) (uintptr, error) {
 	if err := c.processEvents(); err != nil {
 		return 0, err
 	}
-	size := roundUp(bytes, minBlockBytes)
+	size := c.settings.round(bytes)
 	p := &c.large
 	if size <= smallBytes {
 		p = &c.small
+	} else {
+		c.searches++
 	}
 	b := c.fit(p, stream, size)
 	if b == nil {
 		var err error
-		if b, err = c.grow(p, stream, size); err != nil {
-			if !outOfMemory(err) {
-				return 0, err
-			}
-			if err := c.releaseFree(0); err != nil {
-				return 0, err
-			}
-			if b, err = c.grow(p, stream, size); err != nil {
-				return 0, err
-			}
+		if b, err = c.more(p, stream, size); err != nil {
+			return 0, err
 		}
 	}
-	if c.splits(p, b.size-size) {
+	if c.splits(p, size, b.size-size) {
 		p.free.insert(b.split(size))
 	}
-	b.free = false
+	b.free, b.asked = false, bytes
 	c.live[b.addr] = b
 	return b.addr, nil
+}
+
+// more returns a free block of at least size bytes, with memory from the driver.
+func (c *cache) more(p *pool, s allocator.Stream, size int64) (*block, error) {
+	if err := c.collectGarbage(); err != nil {
+		return nil, err
+	}
+	b, err := c.grow(p, s, size)
+	if err == nil || !outOfMemory(err) {
+		return b, err
+	}
+	if err := c.releaseFree(0); err != nil {
+		return nil, err
+	}
+	return c.grow(p, s, size)
 }
 
 // RecordStream implements [Peer].
@@ -136,6 +147,7 @@ func (c *cache) FreeAsync(addr, stream uintptr) error {
 	}
 	b.events, b.uses = len(events), nil
 	if b.events == 0 {
+		b.search = c.searches
 		b.pool.put(b)
 	}
 	return nil
@@ -188,6 +200,7 @@ func (c *cache) settle(done func(event uintptr) (bool, error)) error {
 			q.waits = q.waits[1:]
 			c.idle = append(c.idle, first.event)
 			if first.block.events--; first.block.events == 0 {
+				first.block.search = c.searches
 				first.block.pool.put(first.block)
 			}
 		}

@@ -40,8 +40,10 @@ type page struct {
 //   - A block is split if at least 512 bytes remain, in both pools (should_split).
 //   - Memory is released only if there is none left, or for empty_cache: all pages
 //     within free blocks are unmapped (release_blocks, unmap_block).
-func TorchExpandable(d allocator.PageDriver) Peer {
-	c := newCache(d)
+//
+// Of Settings, only RoundUpDivisions and GarbageThreshold change it.
+func TorchExpandable(d allocator.PageDriver, o Settings) Peer {
+	c := newCache(d, o)
 	c.growth = &expandable{cache: c, driver: d}
 	return c
 }
@@ -194,7 +196,7 @@ func (e *expandable) giveBack(pages ...page) error {
 	return errors.Join(errs...)
 }
 
-func (e *expandable) splits(_ *pool, rest int64) bool { return rest >= minBlockBytes }
+func (e *expandable) splits(_ *pool, _, rest int64) bool { return rest >= minBlockBytes }
 
 // release unmaps the pages within b, and releases a segment without pages.
 func (e *expandable) release(b *block) error {

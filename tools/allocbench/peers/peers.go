@@ -22,6 +22,9 @@ type Peer interface {
 
 	// RecordStream says that another stream uses the live memory at addr.
 	RecordStream(addr, stream uintptr) error
+
+	// Map returns the memory at this moment. Blocks have no tags.
+	Map() allocator.Map
 }
 
 // A block is a part of a segment: handed out, waiting for events, or free.
@@ -30,6 +33,8 @@ type block struct {
 	stream allocator.Stream
 	addr   uintptr
 	size   int64 // bytes
+	asked  int64 // bytes requested, while it is handed out
+	search int64 // cache.searches when it became free
 
 	free       bool // in pool.free, or in pool.unmapped
 	mapped     bool // it has memory; always true without virtual memory
@@ -104,7 +109,7 @@ func (p *pool) set(b *block) *blockSet {
 
 // put makes b free and coalesces it with its neighbours.
 func (p *pool) put(b *block) {
-	b.free = true
+	b.free, b.asked = true, 0
 	p.merge(b, b.prev)
 	p.merge(b, b.next)
 	p.set(b).insert(b)

@@ -109,7 +109,7 @@ func TestOrderOfSegments(t *testing.T) {
 		seen := map[int64]bool{}
 		for name, place := range orders {
 			device := newClock(counted())
-			got, err := recordings[line.Trace].replay(Torch(&scattered{device, place, 0}), device)
+			got, err := recordings[line.Trace].replay(Torch(&scattered{device, place, 0}, Settings{}), device)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", line.Trace, name, err)
 			}

@@ -30,9 +30,16 @@ var names = []string{"torch", "torch-expandable"}
 // open returns the peer with a name, on d.
 func open(name string, d allocator.PageDriver) Peer {
 	if name == "torch-expandable" {
-		return TorchExpandable(d)
+		return TorchExpandable(d, Settings{})
 	}
-	return Torch(d)
+	return Torch(d, settings[name])
+}
+
+// settings are those of the peers in rules.
+var settings = map[string]Settings{
+	"max_split": {MaxSplitBytes: 30 * mib},
+	"roundup":   {RoundUpDivisions: 4},
+	"garbage":   {GarbageThreshold: 65 * mib},
 }
 
 // A clock is a device on which an event is pending until the test clears it.
@@ -228,6 +235,29 @@ var rules = []struct {
 		{do: "done", stream: 3, reserved: 40},
 		{do: "alloc", block: "c", bytes: 20 * mib, reserved: 40, at: "a"},
 	}},
+	{"a long block is not cut and serves no short request", "max_split", 0, []op{
+		{do: "alloc", block: "a", bytes: 60 * mib, reserved: 60},
+		{do: "free", block: "a", reserved: 60},
+		{do: "alloc", block: "b", bytes: 12 * mib, reserved: 72},
+		{do: "alloc", block: "c", bytes: 40 * mib, reserved: 112},          // 20 MiB shorter than a
+		{do: "alloc", block: "d", bytes: 41 * mib, reserved: 112, at: "a"}, // not cut
+		{do: "alloc", block: "e", bytes: 12 * mib, reserved: 124},
+	}},
+	{"sizes are rounded up to a quarter of a power of two", "roundup", 0, []op{
+		{do: "alloc", block: "a", bytes: 33 * mib, reserved: 40},
+		{do: "alloc", block: "b", bytes: 40 * mib, reserved: 80},
+		{do: "alloc", block: "c", bytes: 64 * mib, reserved: 144},
+		{do: "alloc", block: "d", bytes: 2047, reserved: 146},
+	}},
+	{"above the threshold the oldest whole segments are released", "garbage", 0, []op{
+		{do: "alloc", block: "a", bytes: 30 * mib, reserved: 30},
+		{do: "alloc", block: "b", bytes: 20 * mib, reserved: 50},
+		{do: "alloc", block: "c", bytes: 10 * mib, reserved: 60},
+		{do: "free", block: "c", reserved: 60},
+		{do: "alloc", block: "d", bytes: 12 * mib, reserved: 72}, // the threshold is not exceeded before
+		{do: "free", block: "b", reserved: 72},
+		{do: "alloc", block: "e", bytes: 40 * mib, reserved: 102}, // c is older than b
+	}},
 }
 
 func TestRules(t *testing.T) {
@@ -284,6 +314,7 @@ func runScript(t *testing.T, name, peer string, total int64, script []op) {
 				t.Fatalf("step %d: after %s %s %d bytes are reserved, want %d MiB; peak %d, want %d; of the device %d, error %v",
 					i, o.do, o.block, reserved, o.reserved, peak, highest, total-free, err)
 			}
+			checkMap(t, i, a.Map(), live, reserved)
 		}
 		if err := a.ClosePool(); (err != nil) != (len(live) > 0) {
 			t.Errorf("ClosePool with %d blocks handed out: %v", len(live), err)
@@ -335,3 +366,30 @@ func TestBadCalls(t *testing.T) {
 }
 
 func second(_ uintptr, err error) error { return err }
+
+// checkMap checks that a map has the live blocks, covers its segments and adds up to the reserved bytes.
+func checkMap(t *testing.T, step int, m allocator.Map, live map[string]uintptr, reserved int64) {
+	t.Helper()
+	found, mapped := 0, int64(0)
+	for _, s := range m.Segments {
+		at := s.Addr
+		for _, b := range s.Blocks {
+			if b.Addr != at {
+				t.Errorf("step %d: block at %#x, want it at %#x", step, b.Addr, at)
+			}
+			at += uintptr(b.Bytes)
+			if b.State != allocator.MapUnmapped {
+				mapped += b.Bytes
+			}
+			if b.State == allocator.MapLive {
+				found++
+			}
+		}
+		if at != s.Addr+uintptr(s.Bytes) {
+			t.Errorf("step %d: the blocks of %#x end at %#x", step, s.Addr, at)
+		}
+	}
+	if found != len(live) || mapped != reserved {
+		t.Errorf("step %d: the map has %d live blocks of %d, and %d bytes of %d", step, found, len(live), mapped, reserved)
+	}
+}

@@ -16,7 +16,7 @@ const (
 // torch grows PyTorch's allocator by cudaMalloc.
 type torch struct{ *cache }
 
-// Torch returns the caching allocator of PyTorch 2.11 with its default settings, over d.
+// Torch returns the caching allocator of PyTorch 2.11 with settings o, over d.
 // Its rules are those of c10/cuda/CUDACachingAllocator.cpp, with the functions in
 // parentheses:
 //
@@ -37,9 +37,9 @@ type torch struct{ *cache }
 //     segments that are a single free block, and asks once more (malloc,
 //     release_cached_blocks).
 //
-// It leaves out settings that are off by default: max_split_size_mb,
-// roundup_power2_divisions, garbage_collection_threshold, limits by fraction, and
-// private pools of captured graphs.
+// Settings changes these rules. Private pools of captured graphs are left out, and so is the
+// search for one large block to release before all are released, if the driver has no memory and
+// MaxSplitBytes is set.
 //
 // The driver chooses the segments' addresses, and with them which of equal blocks is the
 // lowest. Two of the five jobs in tools/traces/testdata depend on that: over 200 random
@@ -49,8 +49,8 @@ type torch struct{ *cache }
 // PyTorch does in any order. So measure on a device whose addresses fall.
 //
 // Streams must live longer than the peer, as PyTorch's do.
-func Torch(d allocator.Driver) Peer {
-	c := newCache(d)
+func Torch(d allocator.Driver, o Settings) Peer {
+	c := newCache(d, o)
 	c.growth = &torch{c}
 	return c
 }
@@ -61,6 +61,11 @@ func (t *torch) fit(p *pool, s allocator.Stream, size int64) *block {
 		return nil
 	}
 	b := p.free.blocks[i]
+	if most := t.settings.MaxSplitBytes; most > 0 && !p.small {
+		if size < most && b.size >= most || size >= most && b.size >= size+largeSegmentBytes {
+			return nil
+		}
+	}
 	p.take(b)
 	return b
 }
@@ -81,11 +86,11 @@ func (t *torch) grow(p *pool, s allocator.Stream, size int64) (*block, error) {
 	return &block{pool: p, stream: s, addr: addr, size: bytes, free: true, mapped: true}, nil
 }
 
-func (t *torch) splits(p *pool, rest int64) bool {
+func (t *torch) splits(p *pool, size, rest int64) bool {
 	if p.small {
 		return rest >= minBlockBytes
 	}
-	return rest > smallBytes
+	return rest > smallBytes && (t.settings.MaxSplitBytes == 0 || size < t.settings.MaxSplitBytes)
 }
 
 func (t *torch) release(b *block) error {
