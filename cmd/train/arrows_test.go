@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"mlpool/cmd/train/internal/traintest":    {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/nn"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model", "mlpool/internal/plotstyle", "mlpool/internal/report"},
+	"mlpool/internal/gap":           {"mlpool/allocator"},
 	"mlpool/internal/report":        {"mlpool/allocator", "mlpool/internal/plotstyle"},
 	"mlpool/tools":                  {},
 	"mlpool/tools/plot":             {"mlpool/internal/plotstyle"},

@@ -67,7 +67,6 @@ type Growth struct {
 	Bytes  int64 // requested
 	Stream allocator.Stream
 	Addr   uintptr // of its block
-	Pool   string  // MapSegment.Pool of its segment
 	Grown  int64   // bytes by which the reserved memory grew
 }
 
@@ -100,10 +99,10 @@ const mostHolders = 8
 // not show are Unknown. born returns the number of the request that allocated the block at an address, or
 // −1; it may be nil. If g is the zero Growth, the longest live block stands for it.
 func Of(m allocator.Map, reserved int64, g Growth, born func(uintptr) int64) Split {
-	a := splitter{growth: g, born: born}
 	if g.Bytes == 0 {
-		a.growth = longest(m)
+		g = longest(m)
 	}
+	a := splitter{growth: g, pool: poolAt(m, g.Addr), born: born}
 	for i := range m.Segments {
 		a.segment(&m.Segments[i])
 	}
@@ -125,16 +124,27 @@ func longest(m allocator.Map) (g Growth) {
 	for _, s := range m.Segments {
 		for _, b := range s.Blocks {
 			if b.State == allocator.MapLive && b.Asked > g.Bytes {
-				g = Growth{Bytes: b.Asked, Stream: b.Stream, Addr: b.Addr, Pool: s.Pool}
+				g = Growth{Bytes: b.Asked, Stream: b.Stream, Addr: b.Addr}
 			}
 		}
 	}
 	return g
 }
 
+// poolAt returns the pool of the segment that has addr.
+func poolAt(m allocator.Map, addr uintptr) string {
+	for _, s := range m.Segments {
+		if addr >= s.Addr && addr < s.Addr+uintptr(s.Bytes) {
+			return s.Pool
+		}
+	}
+	return ""
+}
+
 // A splitter adds up the causes of one map.
 type splitter struct {
 	growth   Growth
+	pool     string // of the segment that grew
 	born     func(uintptr) int64
 	split    Split
 	mapped   int64 // bytes of segments, each memory once
@@ -214,7 +224,7 @@ func (a *splitter) cause(s *allocator.MapSegment, b *allocator.MapBlock) Cause {
 	switch {
 	case b.State == allocator.MapWaiting:
 		return Waiting
-	case s.Pool != "" && g.Pool != "" && s.Pool != g.Pool:
+	case s.Pool != "" && a.pool != "" && s.Pool != a.pool:
 		return OtherPool
 	case b.Stream != g.Stream && !anyStream:
 		return OtherStream
