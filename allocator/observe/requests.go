@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"mlpool/allocator"
 )
 
 // Requests is a recorded sequence of calls of Alloc and Free. It keeps their order, streams and
@@ -20,6 +22,9 @@ type Requests struct {
 	Unfreed  int // blocks live at the end
 	Failures int // requests that failed when they were recorded, and are left out
 
+	End  *allocator.Map
+	Tags []string // of Event.Tag; the first is empty
+
 	notes []string // of the reader
 }
 
@@ -29,6 +34,7 @@ type Event struct {
 	Free   bool
 	Slot   int32
 	Stream int32
+	Tag    int32
 	Bytes  int64 // as asked for, also of a Free
 }
 
@@ -193,6 +199,7 @@ func (b *builder) stream(handle uint64) int32 {
 // done returns the requests, preceded by those for blocks from before the recording.
 func (b *builder) done() (*Requests, error) {
 	r := &b.requests
+	r.Tags = []string{""}
 	if len(r.Events) == 0 {
 		return nil, errNoEvent
 	}

@@ -22,7 +22,7 @@ const (
 	// Uncut: a live block is longer than that, since the rest was not cut off.
 	Uncut
 	// Slack: the allocator asked the driver for more than the request needed. It is the free
-	// memory right behind the block that the reserved memory last grew for.
+	// memory right behind the block that the reserved memory last grew for, at most as much as it grew.
 	Slack
 	// Waiting: freed, while work on other streams may still use it.
 	Waiting
@@ -213,7 +213,7 @@ func (a *splitter) slack(s *allocator.MapSegment, i int) int64 {
 		return 0
 	}
 	if before := &s.Blocks[i-1]; before.State == allocator.MapLive && before.Addr == a.growth.Addr {
-		return min(s.Blocks[i].Bytes, max(a.growth.Grown-before.Bytes, 0))
+		return min(s.Blocks[i].Bytes, a.growth.Grown)
 	}
 	return 0
 }

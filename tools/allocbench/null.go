@@ -8,17 +8,16 @@ import (
 // nullBytes is the size of a null device.
 const nullBytes = 128 << 30
 
-// counted returns a device without memory, which hands out addresses and counts what
-// each stands for.
-func counted() *fake.Device { return fake.New(nullBytes).Unchecked() }
-
-// A null is a counted device with streams.
+// A null is a device without memory, which hands out addresses and counts what each stands for.
 type null struct {
 	*fake.Device
 	queue uintptr
 }
 
-func newNull() *null { return &null{Device: counted()} }
+func newNull() *null { return newNullOf(nullBytes) }
+
+// newNullOf returns a device of bytes bytes.
+func newNullOf(bytes int64) *null { return &null{Device: fake.New(bytes).Unchecked()} }
 
 // NewStream returns numbers as far apart as the streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {

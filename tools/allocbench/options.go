@@ -229,6 +229,9 @@ func (o options) selection() ([]scenario, []contender, error) {
 		return nil, nil, err
 	}
 	names := o.allocators
+	if names == "" && o.report != "" {
+		names = explained
+	}
 	if names == "" && o.traces != "" {
 		var all []string
 		for _, c := range compared {

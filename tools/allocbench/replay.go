@@ -131,6 +131,7 @@ type replayer struct {
 	*bench
 	streams []allocator.Stream
 	slots   []slot
+	tags    []string // of Event.Tag
 }
 
 // A slot in use holds a block and its stream.
@@ -151,7 +152,7 @@ func (r *replayer) calls(events []observe.Event) (int64, error) {
 		s, stream := &r.slots[e.Slot], r.streams[e.Stream]
 		ops++
 		if !e.Free {
-			block, err := r.a.Alloc(e.Bytes, stream, "replay")
+			block, err := r.a.Alloc(e.Bytes, stream, r.tags[e.Tag])
 			if err == nil {
 				*s = slot{true, block, stream}
 			} else if !outOfMemory(err) {
@@ -216,7 +217,7 @@ func (b *bench) replay(name string, t *observe.Requests) error {
 	if err != nil {
 		return err
 	}
-	once := (&replayer{b, streams, make([]slot, t.Slots)}).once(t)
+	once := (&replayer{b, streams, make([]slot, t.Slots), t.Tags}).once(t)
 	b.holds(t.Peak)
 	if err := b.measure(name+" cold", "call", 1, once); err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"io"
 	"os"
@@ -11,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/observe"
+	"mlpool/internal/gap"
 	"mlpool/internal/report"
 )
 
@@ -38,11 +36,17 @@ func TestReport(t *testing.T) {
 	text := readText(t, page)
 	for _, want := range []string{
 		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "Not enough replays to tell which is faster: run at least 6.", "2.9 MiB in at most 2 blocks",
-		"tlsf has 2.9 MiB live of 4.0 MiB reserved, in 1 segment", "up to 16 MiB, 2.9 MiB", "up to 4 KiB, 1.0 KiB (1000 bytes requested)",
-		"cuda has 2.9 MiB live in 2 blocks", "the pool, placement tlsf", "over two replays of the trace", "neither kernels nor times",
+		"the pool, placement tlsf", "over one replay of the trace", "neither kernels nor times",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, want := range []string{
+		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB   this pool\n", "22.0 MiB  torch\n",
+	} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("the output has no %q:\n%s", want, stdout.String())
 		}
 	}
 	if strings.Contains(text, "no allocator") {
@@ -99,51 +103,53 @@ func TestReportErrors(t *testing.T) {
 	}
 }
 
-// TestWatcher checks the peaks of a long replay, and when the map is taken.
-func TestWatcher(t *testing.T) {
-	trace := &observe.Requests{}
-	for i := range int64(5000) { // the peak is after the 2501st Alloc
-		trace.Events = append(trace.Events, observe.Event{Bytes: i}, observe.Event{Bytes: 10000 - i}, observe.Event{Free: true, Bytes: i})
-		if i >= 2500 {
-			trace.Events = append(trace.Events, observe.Event{Free: true, Bytes: 10000 - i + 2500})
-		}
-	}
-	w := newWatcher(trace)
-	a, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+// TestExplained replays the traces of the tree, and checks at every moment that the causes add up to the gap, and
+// that the allocator reserves what the gap says.
+func TestExplained(t *testing.T) {
+	paths, err := tracesBelow("../traces/testdata")
 	ok(t, err)
-	defer a.Close()
-	var live int64
-	for range 2 {
-		for _, e := range trace.Events {
-			event := allocator.TraceEvent{Action: allocator.Allocated}
-			if live += e.Bytes; e.Free {
-				event.Action = allocator.Freed
-				live -= 2 * e.Bytes
+	for _, path := range paths {
+		t.Run(traceName(filepath.Base(path)), func(t *testing.T) {
+			t.Parallel()
+			requests, _, err := readTrace(path, observe.MostEvents)
+			ok(t, err)
+			m, err := nullMachine()
+			ok(t, err)
+			s := &session{options: options{trace: path}, machine: m}
+			among, err := choose("allocator", explained, contenders(), func(c contender) string { return c.name })
+			ok(t, err)
+			for _, c := range among {
+				if c.driver {
+					continue
+				}
+				recording, err := s.history(t.Context(), c, requests)
+				ok(t, err)
+				checkMoments(t, c.name, recording)
+				most, _, err := s.peak(t.Context(), requests, requests.Events, c.open, nullBytes)
+				ok(t, err)
+				peak := peakOf(report.Run{Recording: recording})
+				if c.name != "plan" && peak.Gap.Reserved != most { // peak marks no steps
+					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.name, peak.Gap.Reserved, most)
+				}
 			}
-			event.Live, event.Reserved = live, 1<<30
-			before := w.recording.Peak
-			w.event(a, event)
-			if before == nil && w.recording.Peak != nil && w.events <= len(trace.Events) {
-				t.Error("the map is of the first replay")
-			}
-		}
-	}
-	m := w.done(true).Memory
-	if len(m) < report.MostPeaks/2 || len(m) > report.MostPeaks || w.recording.Peak == nil {
-		t.Errorf("%d peaks, map %v", len(m), w.recording.Peak)
-	}
-	if !slices.IsSortedFunc(m, func(a, b report.Peak) int { return cmp.Compare(a.MS, b.MS) }) {
-		t.Error("not in order")
+		})
 	}
 }
 
-func TestSizeTag(t *testing.T) {
-	for _, test := range []struct {
-		bytes int64
-		want  string
-	}{{256, "up to 4 KiB"}, {4096, "up to 4 KiB"}, {4097, "up to 64 KiB"}, {16 << 20, "up to 16 MiB"}, {1 << 40, "over 16 MiB"}} {
-		if got := sizeTag(test.bytes); got != test.want {
-			t.Errorf("%d bytes: %q, want %q", test.bytes, got, test.want)
+func checkMoments(t *testing.T, name string, r report.Recording) {
+	t.Helper()
+	if len(r.Moments) == 0 || len(r.Moments) > mostMoments || len(r.Memory) == 0 {
+		t.Fatalf("%s: %d moments, %d peaks of memory", name, len(r.Moments), len(r.Memory))
+	}
+	for _, m := range r.Moments {
+		sum := int64(0)
+		for c, bytes := range m.Gap.Bytes {
+			if sum += bytes; bytes < 0 {
+				t.Errorf("%s, request %v: %v is %d bytes", name, m.MS, gap.Cause(c), bytes)
+			}
+		}
+		if sum != m.Gap.Reserved-m.Gap.Live {
+			t.Fatalf("%s, request %v: the causes add up to %d bytes, not to %d − %d", name, m.MS, sum, m.Gap.Reserved, m.Gap.Live)
 		}
 	}
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"mlpool/allocator"
+	"mlpool/allocator/observe"
+	"mlpool/internal/gap"
+	"mlpool/internal/report"
+	"mlpool/internal/text"
+)
+
+// explained are the allocators of a report unless -allocator names others.
+const explained = "tlsf,plan,torch,torch-expandable," + onGPU
+
+// explain adds to p what does not depend on one run: what would help, the smallest cards, the blocks and what the
+// trace itself recorded.
+func (s *session) explain(ctx context.Context, t *observe.Requests, among []contender, p *report.Page) (err error) {
+	all, peak := lifetimes(t)
+	p.Blocks, p.Sizes = blocksByTag(all, peak), sizeCells(all)
+	if r, ok := recorded(t); ok {
+		p.Runs = append([]report.Run{r}, p.Runs...)
+	}
+	if p.Changes, err = s.changes(ctx, t, isExpandable(t)); err != nil || ctx.Err() != nil {
+		return err
+	}
+	s.step(1)
+	for _, c := range among {
+		card, err := s.card(ctx, t, c)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if card.Bytes > 0 {
+			p.Cards = append(p.Cards, card)
+		}
+		s.step(1)
+	}
+	slices.SortStableFunc(p.Cards, func(a, b report.Card) int { return cmp.Compare(a.Bytes, b.Bytes) })
+	return nil
+}
+
+// recorded returns the run of the trace itself, if it is a snapshot with segments.
+func recorded(t *observe.Requests) (r report.Run, ok bool) {
+	if t.End == nil {
+		return r, false
+	}
+	end := *t.End
+	tagBySize(end)
+	var growth gap.Growth // the last one whose block is live
+	r.Name = "the recorded allocator"
+	r.Recording.Over = "the recording"
+	r.Recording.Moments = []report.Moment{{MS: float64(len(t.Events)), Gap: gap.Of(end, 0, growth, nil), Map: &end}}
+	return r, true
+}
+
+// isExpandable reports whether the job that was recorded had expandable segments.
+func isExpandable(t *observe.Requests) bool {
+	return t.End != nil && slices.ContainsFunc(t.End.Segments, func(g allocator.MapSegment) bool { return g.Kind == allocator.SegmentsVirtual })
+}
+
+// peakOf returns the moment of a run with most bytes reserved, the first of equal ones.
+func peakOf(r report.Run) (peak *report.Moment) {
+	for i := range r.Moments {
+		if m := &r.Moments[i]; peak == nil || m.Gap.Reserved > peak.Gap.Reserved {
+			peak = m
+		}
+	}
+	return peak
+}
+
+// printPage prints the tables of a report.
+func (s *session) printPage(p report.Page) {
+	s.table.printf("\nwhere the memory goes, at the request with most bytes reserved:\n")
+	for _, r := range p.Runs {
+		m := peakOf(r)
+		if m == nil {
+			continue
+		}
+		g := m.Gap
+		s.table.printf("%s, request %.0f: %s reserved = %s live + %s:\n", r.Name, m.MS, text.Bytes(g.Reserved), text.Bytes(g.Live), text.Bytes(g.Reserved-g.Live))
+		for c := range gap.Causes {
+			if g.Bytes[c] == 0 {
+				continue
+			}
+			s.table.printf("  %10s  %-13s %s\n", text.Bytes(g.Bytes[c]), c, c.Text())
+			for _, h := range g.Holders[c][:min(len(g.Holders[c]), 2)] {
+				s.table.printf("  %10s    %s\n", "", holdersText(h, m.MS))
+			}
+		}
+	}
+	if len(p.Changes) > 0 {
+		s.table.printf("\nwhat would help if PyTorch's allocator serves these requests, by a replay of each change:\n")
+		for _, c := range p.Changes {
+			s.table.printf("  %10s -> %-10s %s\n%28s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", c.Command)
+		}
+	}
+	s.table.printf("\nthe smallest device that finishes the trace; %s are live:\n", text.Bytes(s.live(p)))
+	for _, c := range p.Cards {
+		s.table.printf("  %10s  %s\n", text.Bytes(c.Bytes), c.Name)
+	}
+}
+
+// live returns the most live bytes of the trace.
+func (s *session) live(p report.Page) int64 {
+	if len(p.Cards) == 0 {
+		return 0
+	}
+	return p.Cards[0].Live
+}
+
+// holdersText describes blocks at a request.
+func holdersText(h gap.Holders, at float64) string {
+	said := fmt.Sprintf("%s of %s, stream %d", text.Count(h.Blocks, "block"), text.Bytes(h.Size), h.Stream)
+	if h.Tag != "" {
+		said = h.Tag + ": " + said
+	}
+	if h.State != allocator.MapLive {
+		said += ", " + h.State
+	}
+	if h.Born >= 0 {
+		said += fmt.Sprintf(", since %.0f requests", at-float64(h.Born))
+	}
+	return said
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/allocator/observe"
+	"mlpool/internal/gap"
+	"mlpool/internal/report"
+)
+
+// mostMoments is how many maps a report has of each allocator.
+const mostMoments = 200
+
+// history replays a trace twice, each time on an empty allocator: the first replay finds the peak of reserved
+// bytes, the second takes maps at that request and at evenly spaced others.
+func (s *session) history(ctx context.Context, c contender, t *observe.Requests) (report.Recording, error) {
+	h := newHistory()
+	if err := s.follow(ctx, c, t, h, h.count); err != nil {
+		return report.Recording{}, err
+	}
+	h.choose()
+	if c.name == onGPU && s.machine.addresses {
+		for i := range h.recording.Memory {
+			h.recording.Memory[i].Reserved = 0 // the table of addresses has no pool
+		}
+		return h.recording, nil
+	}
+	err := s.follow(ctx, c, t, h, h.take)
+	return h.recording, err
+}
+
+// follow replays a trace on a new allocator and calls f after each call.
+func (s *session) follow(ctx context.Context, c contender, t *observe.Requests, h *history, f func(allocator.Allocator, allocator.TraceEvent)) error {
+	open := c.open
+	c.open = func(d device) (allocator.Allocator, error) {
+		a, err := open(d)
+		if err != nil {
+			return nil, err
+		}
+		traced := allocator.NewTrace(a, 1)
+		traced.Each(func(e allocator.TraceEvent) { f(a, e) })
+		return traced, nil
+	}
+	_, err := s.once(ctx, c, testCase{traceName(s.trace), func(b *bench) error {
+		b.limit = math.MaxInt64
+		streams, err := b.streams(t.Streams)
+		if err != nil {
+			return err
+		}
+		h.number(streams)
+		r := &replayer{bench: b, streams: streams, slots: make([]slot, t.Slots), tags: t.Tags}
+		_, err = b.within(func() error {
+			_, err := r.once(t)()
+			return err
+		})
+		return err
+	}})
+	return err
+}
+
+// A history is what a replay reserves, and maps of some of its requests.
+type history struct {
+	recording report.Recording
+	peaks     *observe.Peaks // the time of an event is its number
+	events    int            // of the current replay, so far
+	peak      int            // the event after which most bytes were reserved
+	most      int64          // bytes
+	wanted    map[int]bool   // events with a map
+	last      int64          // bytes reserved after the last event
+	growth    gap.Growth
+	streams   map[allocator.Stream]allocator.Stream // numbers from 1 on, by handle
+	born      map[uintptr]int64                     // events of Allocs, by address
+}
+
+func newHistory() *history {
+	return &history{peaks: observe.NewPeaks(report.MostPeaks), most: -1, born: map[uintptr]int64{}, wanted: map[int]bool{}}
+}
+
+// number gives streams the numbers that a report shows.
+func (h *history) number(streams []allocator.Stream) {
+	h.streams = map[allocator.Stream]allocator.Stream{}
+	for i, handle := range streams {
+		h.streams[handle] = allocator.Stream(i + 1)
+	}
+}
+
+// count adds an event of the first replay.
+func (h *history) count(_ allocator.Allocator, e allocator.TraceEvent) {
+	e.Time = time.Duration(h.events)
+	h.peaks.Add(e)
+	if e.Reserved > h.most {
+		h.most, h.peak = e.Reserved, h.events
+	}
+	h.events++
+}
+
+// choose chooses the events of the second replay with a map.
+func (h *history) choose() {
+	h.wanted[h.peak] = true
+	for i := range mostMoments - 1 {
+		h.wanted[i*(h.events-1)/max(mostMoments-2, 1)] = true
+	}
+	for _, p := range h.peaks.All() {
+		h.recording.Memory = append(h.recording.Memory, report.Peak{MS: float64(p.Time), Live: p.Live, Reserved: p.Reserved})
+	}
+	h.recording.Over = "one replay of the trace"
+	h.events = 0
+}
+
+// take adds an event of the second replay.
+func (h *history) take(a allocator.Allocator, e allocator.TraceEvent) {
+	at := h.events
+	h.events++
+	switch e.Action {
+	case allocator.Freed:
+		delete(h.born, e.Addr)
+	case allocator.Allocated:
+		h.born[e.Addr] = int64(at)
+		if e.Reserved > h.last {
+			h.growth = gap.Growth{Bytes: e.Bytes, Stream: h.streams[e.Stream], Addr: e.Addr, Grown: e.Reserved - h.last}
+		}
+	}
+	h.last = e.Reserved
+	if !h.wanted[at] {
+		return
+	}
+	m := allocator.MapOf(a)
+	tagBySize(m)
+	for i := range m.Segments {
+		g := &m.Segments[i]
+		g.Stream = h.streams[g.Stream]
+		for j := range g.Blocks {
+			g.Blocks[j].Stream = h.streams[g.Blocks[j].Stream]
+		}
+	}
+	split := gap.Of(m, a.Stats().Reserved, h.growth, func(addr uintptr) int64 {
+		if at, known := h.born[addr]; known {
+			return at
+		}
+		return -1
+	})
+	h.recording.Moments = append(h.recording.Moments, report.Moment{MS: float64(at), Gap: split, Map: &m})
+}
