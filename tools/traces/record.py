@@ -2,7 +2,9 @@
 """Records the requests of jobs to PyTorch's allocator on a GPU, for replay on others.
 
     tools/traces/record.py all OUT               every job, both settings, takes minutes
+    tools/traces/record.py all OUT --jobs moe lora --snapshots FOLDER
     tools/traces/record.py transformer --steps 40 --seed 1 --out transformer.csv.gz
+    PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 tools/traces/record.py --measure moe lora
 
 Needs torch and a GPU. A trace is a gzipped CSV in RMM's format, one call a line in the
 order of the calls. Lines "# key: value" before it say how it was recorded and how much
@@ -14,6 +16,9 @@ Action is allocate or free; Size is the requested bytes. Thread and Time are 0. 
 numbers the live blocks, Stream the streams in the order of first use. Later is empty if
 the memory was free at once. If record_stream delayed it, Later counts the calls after
 this line until PyTorch found the memory free.
+
+--measure records nothing. It runs jobs with the allocator settings of the environment and
+prints a line of JSON for each, with its peaks in bytes.
 """
 
 import argparse
@@ -36,6 +41,7 @@ COLUMNS = "Thread,Time,Action,Pointer,Size,Stream,Later"
 MAX_ENTRIES = 5_000_000  # of the history; a longer job is refused
 MAX_BYTES = 150_000  # of a trace that `all` writes
 CHILD_SECONDS = 150
+SEED, PARALLEL = 1, 3  # unless given
 
 
 class Refused(Exception):
@@ -111,11 +117,15 @@ def trace_bytes(facts, rows, later):
 
 # ---- one job
 
-def record(name, steps, seed, expandable):
-    """Runs a job and returns facts about it and PyTorch's snapshot. It must be the first
-    use of torch in the process."""
-    for name_of_setting in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):  # the old name and the new one
-        os.environ[name_of_setting] = f"expandable_segments:{expandable}"
+SETTINGS = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # the old name and the new one
+
+
+def start(seed, settings):
+    """Returns torch, ready for a job. It must be the first use of torch in the process,
+    since torch reads the allocator settings only once. Empty settings are the defaults."""
+    for name in SETTINGS:
+        if settings:
+            os.environ[name] = settings
     try:
         import torch
     except ImportError as error:
@@ -125,10 +135,29 @@ def record(name, steps, seed, expandable):
     torch.cuda.init()
     torch.cuda.set_device(0)
     torch.manual_seed(seed)
+    return torch
+
+
+def run(torch, name, steps, seed):
+    """Runs a job and returns its peaks in bytes, as PyTorch counts them."""
+    try:
+        JOBS[name][0](torch, random.Random(seed), steps)
+        torch.cuda.synchronize()
+    except torch.cuda.OutOfMemoryError as error:
+        raise Refused(f"{name}: {str(error).splitlines()[0]}") from error
+    return {
+        "max_memory_reserved": torch.cuda.max_memory_reserved(),
+        "max_memory_allocated": torch.cuda.max_memory_allocated(),
+    }
+
+
+def record(name, steps, seed, expandable, stacks):
+    """Runs a job and returns facts about it and PyTorch's snapshot, whose entries have
+    the Python stack of each call if stacks is true."""
+    torch = start(seed, f"expandable_segments:{expandable}")
     memory = torch.cuda.memory
-    memory._record_memory_history("all", context=None, stacks="python", max_entries=MAX_ENTRIES)
-    JOBS[name][0](torch, random.Random(seed), steps)
-    torch.cuda.synchronize()
+    memory._record_memory_history("all", context="all" if stacks else None, stacks="python", max_entries=MAX_ENTRIES)
+    peaks = run(torch, name, steps, seed)
     facts = {
         "job": name,
         "command": f"tools/traces/record.py {name} --steps {steps} --seed {seed}" + " --expandable" * expandable,
@@ -136,9 +165,7 @@ def record(name, steps, seed, expandable):
         "date": datetime.date.today().isoformat(),
         "torch": str(torch.__version__),
         "expandable_segments": expandable,
-        "max_memory_reserved": torch.cuda.max_memory_reserved(),
-        "max_memory_allocated": torch.cuda.max_memory_allocated(),
-    }
+    } | peaks
     snapshot = memory._snapshot()
     if len(snapshot["device_traces"][0]) >= MAX_ENTRIES:
         raise Refused(f"{steps} steps exceed the history")
@@ -163,7 +190,7 @@ def convert(facts, entries):
 
 def run_job(name, steps, seed, expandable, out, snapshot_out):
     """Records a job, writes its files and prints its facts as a line of JSON."""
-    facts, snapshot = record(name, steps, seed, expandable)
+    facts, snapshot = record(name, steps, seed, expandable, stacks=bool(snapshot_out))
     facts, data = convert(facts, snapshot["device_traces"][0])
     if out:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
@@ -192,14 +219,17 @@ def child(arguments):
     return json.loads(lines[-1])
 
 
-def record_both(name, steps, seed, out, run=child):
+def record_both(name, steps, seed, out, snapshots, run=child):
     """Records a job with both settings and returns the facts of each. It reduces the
-    number of steps until both files are small enough."""
+    number of steps until both files are small enough. If snapshots is a folder, it gets
+    the snapshot with the default setting."""
     for _ in range(4):
         found = []
         for expandable in (False, True):
             path = Path(out) / f"{name}{'-expandable' * expandable}.csv.gz"
             arguments = [name, "--steps", steps, "--seed", seed, "--out", path] + ["--expandable"] * expandable
+            if snapshots and not expandable:
+                arguments += ["--snapshot", Path(snapshots) / f"{name}.pickle"]
             found.append(run(arguments))
             if found[-1]["file_bytes"] > MAX_BYTES:
                 break
@@ -223,49 +253,82 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
-def record_all(out, seed, parallel, run=child):
-    """Records all jobs to a folder and returns how many failed."""
+def record_all(names, out, seed, parallel, snapshots=None, run=child):
+    """Records jobs to a folder, says on stderr when each ends, and returns how many failed."""
     Path(out).mkdir(parents=True, exist_ok=True)
-    found, failed = [], 0
+    found, failed = {}, 0
     with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
-        futures = [pool.submit(record_both, name, steps, seed, out, run) for name, (_, steps) in JOBS.items()]
-        # A snapshot in PyTorch's own format.
-        futures.append(pool.submit(run, ["streams", "--steps", 400, "--seed", seed,
-                                         "--snapshot", Path(out) / "snapshot.pickle"]))
-        for future in futures:
+        futures = {pool.submit(record_both, name, JOBS[name][1], seed, out, snapshots, run): name for name in names}
+        for count, future in enumerate(concurrent.futures.as_completed(futures), 1):
+            name = futures[future]
             try:
-                result = future.result()
+                found[name] = future.result()
+                news = f"{name}: {found[name][0]['calls']} calls"
             except Refused as error:
-                print(f"record: {error}", file=sys.stderr)
                 failed += 1
-                continue
-            found += result if isinstance(result, list) else []
-    text = summary(found)
+                news = error
+            print(f"record: {count} of {len(names)}: {news}", file=sys.stderr, flush=True)
+    text = summary([facts for name in names for facts in found.get(name, [])])
     (Path(out) / "summary.txt").write_text(text)
     print(text, end="")
     return failed
 
 
-def main(argv):
+# ---- peaks without a recording
+
+def measure(names, run_child=child):
+    """Prints the peaks of jobs with the allocator settings of the environment, a line of
+    JSON each, and returns how many failed. Several jobs run in a child each, since a job
+    must not find memory that another has left."""
+    if len(names) == 1:
+        settings = next((os.environ[key] for key in SETTINGS if os.environ.get(key)), "")
+        peaks = run(start(SEED, settings), names[0], JOBS[names[0]][1], SEED)
+        print(json.dumps({"job": names[0], "PYTORCH_CUDA_ALLOC_CONF": settings} | peaks))
+        return 0
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        for future in [pool.submit(run_child, ["--measure", name]) for name in names]:
+            try:
+                print(json.dumps(future.result()), flush=True)
+            except Refused as error:
+                print(f"record: {error}", file=sys.stderr, flush=True)
+                failed += 1
+    return failed
+
+
+def arguments_of(argv):
+    """Returns the parsed arguments; it exits if they are wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--measure", nargs="+", choices=JOBS, metavar="JOB", help="print the peaks of these jobs")
+    seeded = argparse.ArgumentParser(add_help=False)
+    seeded.add_argument("--seed", type=int, default=SEED, help="default %(default)s")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (job, steps) in JOBS.items():
-        p = commands.add_parser(name, help=job.__doc__)
+        p = commands.add_parser(name, help=job.__doc__, parents=[seeded])
         p.add_argument("--steps", type=int, default=steps, help="default %(default)s")
-        p.add_argument("--seed", type=int, default=1, help="default %(default)s")
         p.add_argument("--expandable", action="store_true", help="with expandable_segments:True")
         p.add_argument("--out", help="write the trace to this file")
-        p.add_argument("--snapshot", help="write PyTorch's own snapshot to this file")
-    p = commands.add_parser("all", help="every job with both settings")
-    p.add_argument("out", help="folder for the traces, summary.txt and snapshot.pickle")
-    p.add_argument("--seed", type=int, default=1, help="default %(default)s")
-    p.add_argument("--parallel", type=int, default=3, help="jobs at once; default %(default)s")
+        p.add_argument("--snapshot", help="write PyTorch's own snapshot, with stacks, to this file")
+    p = commands.add_parser("all", help="every job with both settings", parents=[seeded])
+    p.add_argument("out", help="folder for the traces and summary.txt")
+    p.add_argument("--parallel", type=int, default=PARALLEL, help="jobs at once; default %(default)s")
+    p.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS), metavar="JOB", help="only these jobs")
+    p.add_argument("--snapshots", help="write PyTorch's own snapshot of each job, with stacks, to this folder")
     args = parser.parse_args(argv)
+    if bool(args.measure) == bool(args.command):
+        parser.error("needs either a COMMAND or --measure")
     if getattr(args, "steps", 1) < 1 or getattr(args, "parallel", 1) < 1:
         parser.error("--steps and --parallel must be 1 or more")
+    return args
+
+
+def main(argv):
+    args = arguments_of(argv)
     try:
+        if args.measure:
+            return 1 if measure(args.measure) else 0
         if args.command == "all":
-            return 1 if record_all(args.out, args.seed, args.parallel) else 0
+            return 1 if record_all(args.jobs, args.out, args.seed, args.parallel, args.snapshots) else 0
         run_job(args.command, args.steps, args.seed, args.expandable, args.out, args.snapshot)
     except (Refused, OSError) as error:
         print(f"record: {error}", file=sys.stderr)

@@ -118,7 +118,7 @@ class Convert(unittest.TestCase):
 
 
 class All(unittest.TestCase):
-    def run_all(self, bytes_of_a_step, broken=""):
+    def run_all(self, bytes_of_a_step, broken="", names=tuple(record.JOBS), snapshots=None):
         """Runs record_all with jobs that write bytes_of_a_step for each step."""
         calls = []
 
@@ -133,18 +133,28 @@ class All(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()) as stdout, \
                 contextlib.redirect_stderr(io.StringIO()) as stderr:
-            failed = record.record_all(out, 1, 2, run)
+            failed = record.record_all(names, out, 1, 2, snapshots, run)
             text = (Path(out) / "summary.txt").read_text()
         self.assertEqual(stdout.getvalue(), text)
         return failed, calls, text, stderr.getvalue()
 
     def test_both_settings_of_every_job(self):
         failed, calls, text, stderr = self.run_all(1)
-        self.assertEqual((failed, stderr, len(calls)), (0, "", 2 * len(record.JOBS) + 1))
+        self.assertEqual((failed, len(calls)), (0, 2 * len(record.JOBS)))
+        self.assertNotIn("--snapshot", sum(calls, []))
+        self.assertRegex(stderr, rf"^record: 1 of {len(record.JOBS)}: \w+: \d+ calls\n")
+        self.assertEqual(len(stderr.splitlines()), len(record.JOBS))
         for name in record.JOBS:
             self.assertRegex(text, rf"(?m)^{name} .* 2\.000 ")
             self.assertRegex(text, rf"(?m)^{name}-expandable .* 2\.000 ")
-        self.assertIn("snapshot.pickle", " ".join(" ".join(call) for call in calls))
+
+    def test_chosen_jobs_and_snapshots(self):
+        _, calls, text, _ = self.run_all(1, names=["lora", "moe"], snapshots="folder")
+        self.assertEqual(sorted(call[0] for call in calls), ["lora", "lora", "moe", "moe"])
+        self.assertEqual([line.split()[0] for line in text.splitlines()[1:]], ["lora", "lora-expandable", "moe", "moe-expandable"])
+        for call in calls:
+            want = [] if "--expandable" in call else ["--snapshot", str(Path("folder") / f"{call[0]}.pickle")]
+            self.assertEqual(call[7 + ("--expandable" in call):], want)
 
     def test_fewer_steps_until_it_fits(self):
         _, calls, _, _ = self.run_all(record.MAX_BYTES / 100)
@@ -160,7 +170,8 @@ class All(unittest.TestCase):
 
     def test_one_failure_is_not_the_end(self):
         failed, _, text, stderr = self.run_all(1, broken="cnn")
-        self.assertEqual((failed, stderr), (1, "record: cnn is broken\n"))
+        self.assertEqual(failed, 1)
+        self.assertRegex(stderr, r"(?m)^record: \d+ of \d+: cnn is broken$")
         self.assertNotIn("cnn", text)
         self.assertIn("inference-expandable", text)
 
