@@ -69,14 +69,12 @@ type history struct {
 	peak      int            // the event after which most bytes were reserved
 	most      int64          // bytes
 	wanted    map[int]bool   // events with a map
-	last      int64          // bytes reserved after the last event
-	growth    gap.Growth
+	watch     gap.Watch
 	streams   map[allocator.Stream]allocator.Stream // numbers from 1 on, by handle
-	born      map[uintptr]int64                     // events of Allocs, by address
 }
 
 func newHistory() *history {
-	return &history{peaks: observe.NewPeaks(report.MostPeaks), most: -1, born: map[uintptr]int64{}, wanted: map[int]bool{}}
+	return &history{peaks: observe.NewPeaks(report.MostPeaks), most: -1, wanted: map[int]bool{}}
 }
 
 // number gives streams the numbers that a report shows.
@@ -107,23 +105,13 @@ func (h *history) choose() {
 		h.recording.Memory = append(h.recording.Memory, report.Peak{MS: float64(p.Time), Live: p.Live, Reserved: p.Reserved})
 	}
 	h.recording.Over = "one replay of the trace"
-	h.events = 0
 }
 
 // take adds an event of the second replay.
 func (h *history) take(a allocator.Allocator, e allocator.TraceEvent) {
-	at := h.events
-	h.events++
-	switch e.Action {
-	case allocator.Freed:
-		delete(h.born, e.Addr)
-	case allocator.Allocated:
-		h.born[e.Addr] = int64(at)
-		if e.Reserved > h.last {
-			h.growth = gap.Growth{Bytes: e.Bytes, Stream: h.streams[e.Stream], Addr: e.Addr, Grown: e.Reserved - h.last}
-		}
-	}
-	h.last = e.Reserved
+	at := h.watch.Calls
+	e.Stream = h.streams[e.Stream]
+	h.watch.Add(e)
 	if !h.wanted[at] {
 		return
 	}
@@ -136,11 +124,5 @@ func (h *history) take(a allocator.Allocator, e allocator.TraceEvent) {
 			g.Blocks[j].Stream = h.streams[g.Blocks[j].Stream]
 		}
 	}
-	split := gap.Of(m, a.Stats().Reserved, h.growth, func(addr uintptr) int64 {
-		if at, known := h.born[addr]; known {
-			return at
-		}
-		return -1
-	})
-	h.recording.Moments = append(h.recording.Moments, report.Moment{MS: float64(at), Gap: split, Map: &m})
+	h.recording.Moments = append(h.recording.Moments, report.Moment{MS: float64(at), Gap: h.watch.Split(a, m), Map: &m})
 }

@@ -16,6 +16,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/gap"
 	"mlpool/internal/report"
 	"mlpool/kernels/device"
 )
@@ -55,18 +56,15 @@ func (r *Recorder) traced(events int, each func(allocator.TraceEvent), f func(*a
 
 // Step records a step. After an error the recording is incomplete.
 func (r *Recorder) Step() error {
-	events, peak := 0, 0 // of a step; the number of the Alloc after which most is live
+	events, peak := 0, 0 // of a step; the Alloc after which most is live
 	var most int64
-	allocs, memory := 0, observe.NewPeaks(report.MostPeaks)
+	memory := observe.NewPeaks(report.MostPeaks)
 	err := r.traced(1, func(e allocator.TraceEvent) {
-		events++
 		memory.Add(e)
-		if e.Action != allocator.Allocated {
-			return
+		if e.Action == allocator.Allocated && e.Live > most {
+			most, peak = e.Live, events
 		}
-		if allocs++; e.Live > most {
-			most, peak = e.Live, allocs
-		}
+		events++
 	}, func(*allocator.Trace) error { return r.Repeat() })
 	if err != nil {
 		return err
@@ -74,11 +72,9 @@ func (r *Recorder) Step() error {
 	if r.Recording.Memory == nil {
 		r.Recording.Memory, r.Recording.Over = peaksOf(memory), "a training step"
 	}
-	m := &mapper{Allocator: r.Allocator, left: peak}
-	if err := r.Device.Through(m, r.Repeat); err != nil {
+	if err := r.gaps(events, peak); err != nil {
 		return err
 	}
-	r.Recording.Peak = m.taken
 	steps, err := r.steps(events)
 	if err != nil {
 		return err
@@ -125,21 +121,26 @@ func medianStep(steps []*report.Timeline) *report.Timeline {
 	return median
 }
 
-// A mapper is an allocator that takes a map after a given number of calls of Alloc.
-type mapper struct {
-	allocator.Allocator
-	left  int // calls of Alloc until then
-	taken *allocator.Map
-}
+// mostGaps is how many moments of a step are recorded.
+const mostGaps = 200
 
-// Alloc implements [allocator.Allocator].
-func (m *mapper) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
-	b, err := m.Allocator.Alloc(bytes, s, tag)
-	if m.left--; m.left == 0 {
-		taken := allocator.MapOf(m.Allocator)
-		m.taken = &taken
-	}
-	return b, err
+// gaps records moments of a step of so many events, and the map at event peak.
+func (r *Recorder) gaps(events, peak int) error {
+	var watch gap.Watch
+	every := events/mostGaps + 1
+	return r.traced(1, func(e allocator.TraceEvent) {
+		at := watch.Calls
+		watch.Add(e)
+		if at != peak && at%every != 0 {
+			return
+		}
+		m := allocator.MapOf(r.Allocator)
+		moment := report.Moment{MS: float64(e.Time) / float64(time.Millisecond), Gap: watch.Split(r.Allocator, m)}
+		if at == peak {
+			r.Recording.Peak = &m
+		}
+		r.Recording.Moments = append(r.Recording.Moments, moment)
+	}, func(*allocator.Trace) error { return r.Repeat() })
 }
 
 // timelineOf joins what the device and the host did in a step. events are from a trace that began

@@ -127,7 +127,7 @@ func TestRecordingFails(t *testing.T) {
 	for _, c := range []struct {
 		after int // calls of MallocAsync
 		has   string
-	}{{1, ""}, {8, "memory"}, {12, "memory peak"}, {100, "memory peak step"}} {
+	}{{1, ""}, {8, "memory peak"}, {12, "memory peak"}, {100, "memory peak step"}} {
 		r, f := asyncRunner(t)
 		f.FailAt(c.after, "MallocAsync")
 		var errs bytes.Buffer

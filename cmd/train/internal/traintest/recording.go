@@ -22,6 +22,18 @@ func CheckRecording(t *testing.T, rec report.Recording) {
 	if most == 0 || rec.Step == nil || rec.Peak == nil {
 		t.Fatalf("%d peaks, step %v, peak %v", len(rec.Memory), rec.Step, rec.Peak)
 	}
+	for _, m := range rec.Moments {
+		sum := int64(0)
+		for _, bytes := range m.Gap.Bytes {
+			sum += bytes
+		}
+		if m.Gap.Live <= 0 || sum != m.Gap.Reserved-m.Gap.Live {
+			t.Errorf("at %v ms the causes add up to %d bytes of %d − %d", m.MS, sum, m.Gap.Reserved, m.Gap.Live)
+		}
+	}
+	if len(rec.Moments) < len(rec.Step.Calls)/2 {
+		t.Errorf("%d moments of a step with %d calls", len(rec.Moments), len(rec.Step.Calls))
+	}
 	s := rec.Step
 	ended := -1000.0 // the clocks of a GPU and of the host are a little apart
 	for _, k := range s.Kernels {

@@ -1,0 +1,40 @@
+package gap
+
+import "mlpool/allocator"
+
+// A Watch follows the calls of an allocator, to split its gap after any of them. The zero Watch is ready.
+type Watch struct {
+	Calls int // so far
+
+	last   int64 // bytes reserved after the last call
+	growth Growth
+	born   map[uintptr]int64 // calls of Alloc, by address
+}
+
+// Add adds a call, in order.
+func (w *Watch) Add(e allocator.TraceEvent) {
+	switch e.Action {
+	case allocator.Freed:
+		delete(w.born, e.Addr)
+	case allocator.Allocated:
+		if w.born == nil {
+			w.born = map[uintptr]int64{}
+		}
+		w.born[e.Addr] = int64(w.Calls)
+		if e.Reserved > w.last {
+			w.growth = Growth{Bytes: e.Bytes, Stream: e.Stream, Addr: e.Addr, Grown: e.Reserved - w.last}
+		}
+	}
+	w.last = e.Reserved
+	w.Calls++
+}
+
+// Split splits the gap of a, the allocator that is watched, whose map is m.
+func (w *Watch) Split(a allocator.Allocator, m allocator.Map) Split {
+	return Of(m, a.Stats().Reserved, w.growth, func(addr uintptr) int64 {
+		if at, known := w.born[addr]; known {
+			return at
+		}
+		return -1
+	})
+}
