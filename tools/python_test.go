@@ -28,7 +28,8 @@ func TestPython(t *testing.T) {
 		test  string
 		files []string // under test
 	}{
-		{"traces/record_test.py", []string{"traces/record.py", "traces/jobs.py"}},
+		{"traces/jobs_test.py", []string{"traces/jobs.py", "torch_memory_jobs.py"}},
+		{"traces/record_test.py", []string{"traces/record.py", "traces/jobs.py", "torch_memory_jobs.py"}},
 		{"traces/replay_test.py", []string{"traces/replay.py"}},
 		{"numerics_test.py", []string{"numerics.py", "torch_comparison.py", "common.py"}},
 		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},

@@ -114,7 +114,7 @@ def diffusion(torch, draw, steps):
 class ServedDecoder(Decoder):
     """A decoder with few layers, so that a trace has many steps."""
 
-    layers = 3
+    layers = 2
 
 
 def serving(torch, draw, steps):
@@ -218,7 +218,7 @@ def reinforcement(torch, draw, steps):
                 frames.append(torch.randint(256, (games, 4, 84, 84), device="cuda", dtype=torch.uint8))
                 policy(frames[-1].float() / 255).argmax(-1)
         buffer.append((games * len(frames), torch.cat(frames)))
-        while sum(count for count, _ in buffer) > 20_000:
+        while sum(count for count, _ in buffer) > 10_000:
             buffer.pop(0)
         for _ in range(draw.randint(2, 6)):
             parts = [kept[torch.randint(count, (draw.randint(16, 128),), device="cuda")]
@@ -303,12 +303,12 @@ JOBS = {
     "cache": (cache, 12000),
     "streams": (streams, 12000),
     "inference": (inference, 120),
-    "diffusion": (diffusion, 24),
-    "serving": (serving, 80),
+    "diffusion": (diffusion, 20),
+    "serving": (serving, 100),
     "lora": (lora, 10),
     "moe": (moe, 25),
-    "reinforcement": (reinforcement, 30),
-    "graph": (graph, 80),
-    "detection": (detection, 40),
-    "speech": (speech, 14),
+    "reinforcement": (reinforcement, 26),
+    "graph": (graph, 120),
+    "detection": (detection, 60),
+    "speech": (speech, 20),
 }

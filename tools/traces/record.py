@@ -42,6 +42,7 @@ MAX_ENTRIES = 5_000_000  # of the history; a longer job is refused
 MAX_BYTES = 150_000  # of a trace that `all` writes
 CHILD_SECONDS = 150
 SEED, PARALLEL = 1, 3  # unless given
+SETTINGS = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # the old name and the new one
 
 
 class Refused(Exception):
@@ -117,9 +118,6 @@ def trace_bytes(facts, rows, later):
 
 # ---- one job
 
-SETTINGS = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # the old name and the new one
-
-
 def start(seed, settings):
     """Returns torch, ready for a job. It must be the first use of torch in the process,
     since torch reads the allocator settings only once. Empty settings are the defaults."""
@@ -132,13 +130,16 @@ def start(seed, settings):
         raise Refused(f"needs torch: {error}") from error
     if not torch.cuda.is_available():
         raise Refused("needs a GPU that torch can use")
-    torch.cuda.init()
+    try:
+        torch.cuda.init()
+    except (RuntimeError, ValueError) as error:
+        raise Refused(f"torch does not start with {settings!r}: {str(error).splitlines()[0]}") from error
     torch.cuda.set_device(0)
     torch.manual_seed(seed)
     return torch
 
 
-def run(torch, name, steps, seed):
+def peaks_of(torch, name, steps, seed):
     """Runs a job and returns its peaks in bytes, as PyTorch counts them."""
     try:
         JOBS[name][0](torch, random.Random(seed), steps)
@@ -157,7 +158,7 @@ def record(name, steps, seed, expandable, stacks):
     torch = start(seed, f"expandable_segments:{expandable}")
     memory = torch.cuda.memory
     memory._record_memory_history("all", context="all" if stacks else None, stacks="python", max_entries=MAX_ENTRIES)
-    peaks = run(torch, name, steps, seed)
+    peaks = peaks_of(torch, name, steps, seed)
     facts = {
         "job": name,
         "command": f"tools/traces/record.py {name} --steps {steps} --seed {seed}" + " --expandable" * expandable,
@@ -282,7 +283,7 @@ def measure(names, run_child=child):
     must not find memory that another has left."""
     if len(names) == 1:
         settings = next((os.environ[key] for key in SETTINGS if os.environ.get(key)), "")
-        peaks = run(start(SEED, settings), names[0], JOBS[names[0]][1], SEED)
+        peaks = peaks_of(start(SEED, settings), names[0], JOBS[names[0]][1], SEED)
         print(json.dumps({"job": names[0], "PYTORCH_CUDA_ALLOC_CONF": settings} | peaks))
         return 0
     failed = 0

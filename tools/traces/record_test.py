@@ -180,35 +180,10 @@ class All(unittest.TestCase):
         self.assertIn("accounts for 7 bytes", record.summary([facts]))
 
 
-class Jobs(unittest.TestCase):
-    """Runs the jobs on a mock of torch."""
+class Job(unittest.TestCase):
+    """Records a job on a mock of torch."""
 
-    def test_sizes(self):
-        for name, low, high in [("cache", 1 << 10, 64 << 20), ("streams", 512, 16 << 20)]:
-            torch = mock.MagicMock()
-            record.JOBS[name][0](torch, random.Random(1), 3000)
-            sizes = [call.args[0] for call in torch.empty.call_args_list]
-            self.assertGreater(len(sizes), 1400)
-            self.assertTrue(low <= min(sizes) < 2 * low and high / 2 < max(sizes) <= high, (min(sizes), max(sizes)))
-
-    def test_a_fifth_is_used_on_another_stream(self):
-        torch = mock.MagicMock()
-        torch.cuda.Stream.side_effect = lambda: mock.MagicMock()
-        record.JOBS["streams"][0](torch, random.Random(1), 3000)
-        uses = torch.empty.return_value.record_stream.call_count / torch.empty.call_count
-        self.assertTrue(0.17 < uses < 0.23, uses)
-        self.assertEqual(torch.cuda.Stream.call_count, 8)
-
-    def test_steps(self):
-        for name, method in [("transformer", "AdamW"), ("cnn", "SGD")]:
-            torch = mock.MagicMock()
-            record.JOBS[name][0](torch, random.Random(1), 7)
-            self.assertEqual(getattr(torch.optim, method).return_value.step.call_count, 7)
-        torch = mock.MagicMock()
-        record.JOBS["inference"][0](torch, random.Random(1), 7)
-        self.assertEqual(torch.randint.call_count, 7)
-
-    def run_cache(self, snapshot):
+    def run_cache(self, snapshot, *more):
         """record.main on the cache job; the status, stdout, stderr and the file."""
         torch = mock.MagicMock()
         torch.__version__, torch.version.cuda = "2.11.0", "13.0"
@@ -220,11 +195,12 @@ class Jobs(unittest.TestCase):
                 mock.patch.dict(os.environ), contextlib.redirect_stdout(io.StringIO()) as stdout, \
                 contextlib.redirect_stderr(io.StringIO()) as stderr:
             path = Path(out) / "new" / "cache.csv.gz"
-            status = record.main(["cache", "--steps", "5", "--seed", "3", "--expandable", "--out", str(path)])
+            status = record.main(["cache", "--steps", "5", "--seed", "3", "--expandable", "--out", str(path), *more])
             text = gzip.decompress(path.read_bytes()).decode() if path.exists() else ""
             setting = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
         self.assertEqual(setting, "expandable_segments:True")
         self.assertNotIn(out, text)
+        self.memory = torch.cuda.memory
         return status, stdout.getvalue(), stderr.getvalue(), text
 
     def test_whole(self):
@@ -237,11 +213,59 @@ class Jobs(unittest.TestCase):
         self.assertIn("# gpu: a GPU, CUDA 13.0\n", text)
         self.assertIn("# expandable_segments: True\n", text)
 
+    def test_stacks_only_for_a_snapshot(self):
+        snapshot = {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": True}]}
+        for more, context, dumps in [([], None, []), (["--snapshot", "/dev/null"], "all", [mock.call("/dev/null")])]:
+            self.assertEqual(self.run_cache(snapshot, *more)[0], 0)
+            self.assertEqual(self.memory._record_memory_history.call_args.kwargs["context"], context)
+            self.assertEqual(self.memory._dump_snapshot.call_args_list, dumps)
+
     def test_setting_that_had_no_effect(self):
         status, stdout, stderr, text = self.run_cache(
             {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": False}]})
         self.assertEqual((status, stdout, text), (1, "", ""))
         self.assertEqual(stderr, "record: torch ignored expandable_segments:True\n")
+
+
+class Measure(unittest.TestCase):
+    def measure(self, settings, allocated=5, fails=None, names=("cache",)):
+        """Runs --measure on a mock of torch; the status, stdout, stderr and the settings that torch finds."""
+        torch = mock.MagicMock()
+        torch.cuda.OutOfMemoryError = MemoryError
+        torch.cuda.max_memory_reserved.return_value, torch.cuda.max_memory_allocated.return_value = 7, allocated
+        torch.cuda.synchronize.side_effect = fails
+        found = []
+        torch.cuda.init.side_effect = lambda: found.extend(os.environ.get(key) for key in record.SETTINGS)
+        kept = {key: value for key, value in os.environ.items() if key not in record.SETTINGS}
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(os.environ, kept | settings, clear=True), \
+                mock.patch.dict(record.JOBS, cache=(record.JOBS["cache"][0], 3)), \
+                contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+            status = record.main(["--measure", *names])
+        torch.cuda.memory._record_memory_history.assert_not_called()
+        return status, stdout.getvalue(), stderr.getvalue(), found
+
+    def test_settings_of_the_caller(self):
+        split = "max_split_size_mb:128"
+        for settings, want in [({}, None), ({"PYTORCH_CUDA_ALLOC_CONF": split}, split), ({"PYTORCH_ALLOC_CONF": split}, split)]:
+            status, stdout, stderr, found = self.measure(settings)
+            self.assertEqual((status, stderr, found), (0, "", [want] * 2))
+            self.assertEqual(json.loads(stdout), {"job": "cache", "PYTORCH_CUDA_ALLOC_CONF": want or "",
+                                                  "max_memory_reserved": 7, "max_memory_allocated": 5})
+
+    def test_out_of_memory(self):
+        status, stdout, stderr, _ = self.measure({}, fails=MemoryError("CUDA out of memory.\nMore."))
+        self.assertEqual((status, stdout, stderr), (1, "", "record: cache: CUDA out of memory.\n"))
+
+    def test_each_of_several_in_a_child(self):
+        def run(arguments):
+            if arguments[1] == "moe":
+                raise record.Refused("moe is broken")
+            return {"job": arguments[1]}
+
+        with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+            failed = record.measure(["lora", "moe", "cnn"], run)
+        self.assertEqual((failed, stderr.getvalue()), (1, "record: moe is broken\n"))
+        self.assertEqual(stdout.getvalue(), '{"job": "lora"}\n{"job": "cnn"}\n')
 
 
 class Command(unittest.TestCase):
@@ -255,7 +279,9 @@ class Command(unittest.TestCase):
 
     def test_bad_arguments(self):
         for argv, want in [([], "COMMAND"), (["cnn", "--steps", "0"], "must be 1 or more"), (["all"], "out"),
-                           (["all", "x", "--parallel", "0"], "must be 1 or more"), (["vision"], "invalid choice")]:
+                           (["all", "x", "--parallel", "0"], "must be 1 or more"), (["vision"], "invalid choice"),
+                           (["--measure"], "at least one"), (["--measure", "vision"], "invalid choice"),
+                           (["all", "x", "--jobs", "vision"], "invalid choice")]:
             status, _, stderr = self.run_main(*argv)
             self.assertEqual(status, 2)
             self.assertIn(want, stderr)
