@@ -151,7 +151,8 @@ class All(unittest.TestCase):
     def test_chosen_jobs_and_snapshots(self):
         _, calls, text, _ = self.run_all(1, names=["lora", "moe"], snapshots="folder")
         self.assertEqual(sorted(call[0] for call in calls), ["lora", "lora", "moe", "moe"])
-        self.assertEqual([line.split()[0] for line in text.splitlines()[1:]], ["lora", "lora-expandable", "moe", "moe-expandable"])
+        lines = [line.split()[0] for line in text.splitlines()[1:]]
+        self.assertEqual(lines, ["lora", "lora-expandable", "moe", "moe-expandable"])
         for call in calls:
             want = [] if "--expandable" in call else ["--snapshot", str(Path("folder") / f"{call[0]}.pickle")]
             self.assertEqual(call[7 + ("--expandable" in call):], want)
@@ -228,25 +229,25 @@ class Job(unittest.TestCase):
 
 
 class Measure(unittest.TestCase):
-    def measure(self, settings, allocated=5, fails=None, names=("cache",)):
+    def measure(self, settings, fails=None, init_fails=None):
         """Runs --measure on a mock of torch; the status, stdout, stderr and the settings that torch finds."""
         torch = mock.MagicMock()
         torch.cuda.OutOfMemoryError = MemoryError
-        torch.cuda.max_memory_reserved.return_value, torch.cuda.max_memory_allocated.return_value = 7, allocated
+        torch.cuda.max_memory_reserved.return_value, torch.cuda.max_memory_allocated.return_value = 7, 5
         torch.cuda.synchronize.side_effect = fails
         found = []
-        torch.cuda.init.side_effect = lambda: found.extend(os.environ.get(key) for key in record.SETTINGS)
+        torch.cuda.init.side_effect = init_fails or (lambda: found.extend(map(os.environ.get, record.SETTINGS)))
         kept = {key: value for key, value in os.environ.items() if key not in record.SETTINGS}
         with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(os.environ, kept | settings, clear=True), \
                 mock.patch.dict(record.JOBS, cache=(record.JOBS["cache"][0], 3)), \
                 contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            status = record.main(["--measure", *names])
+            status = record.main(["--measure", "cache"])
         torch.cuda.memory._record_memory_history.assert_not_called()
         return status, stdout.getvalue(), stderr.getvalue(), found
 
     def test_settings_of_the_caller(self):
         split = "max_split_size_mb:128"
-        for settings, want in [({}, None), ({"PYTORCH_CUDA_ALLOC_CONF": split}, split), ({"PYTORCH_ALLOC_CONF": split}, split)]:
+        for settings, want in [({}, None)] + [({name: split}, split) for name in record.SETTINGS]:
             status, stdout, stderr, found = self.measure(settings)
             self.assertEqual((status, stderr, found), (0, "", [want] * 2))
             self.assertEqual(json.loads(stdout), {"job": "cache", "PYTORCH_CUDA_ALLOC_CONF": want or "",
@@ -255,6 +256,13 @@ class Measure(unittest.TestCase):
     def test_out_of_memory(self):
         status, stdout, stderr, _ = self.measure({}, fails=MemoryError("CUDA out of memory.\nMore."))
         self.assertEqual((status, stdout, stderr), (1, "", "record: cache: CUDA out of memory.\n"))
+
+    def test_settings_that_torch_refuses(self):
+        for error in (RuntimeError, ValueError):
+            refusal = error("unknown key x\nStack")
+            status, stdout, stderr, _ = self.measure({"PYTORCH_ALLOC_CONF": "x:1"}, init_fails=refusal)
+            self.assertEqual((status, stdout), (1, ""))
+            self.assertEqual(stderr, "record: torch does not start with 'x:1': unknown key x\n")
 
     def test_each_of_several_in_a_child(self):
         def run(arguments):
