@@ -113,9 +113,9 @@ func playEdges(edges []edge) (*Requests, error) {
 	for _, e := range edges {
 		var err error
 		if e.end {
-			err = b.free(e.buffer, e.bytes, 0)
+			_, err = b.free(request{addr: e.buffer})
 		} else {
-			err = b.alloc(e.buffer, e.bytes, 0)
+			err = b.alloc(request{addr: e.buffer, bytes: e.bytes})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", e.line, err)

@@ -137,4 +137,4 @@ func (p *pythonPickler) fill(items []any, alone bool, one, many string) {
 	}
 }
 
-var stack = seq{pairs{"name", "forward", "filename", "model.py", "line", 7}, pairs{"name", "main", "line", 1 << 40}}
+var calls = seq{pairs{"name", "forward", "filename", "model.py", "line", 7}, pairs{"name", "main", "line", 1 << 40}}

@@ -6,21 +6,32 @@ import (
 	"fmt"
 )
 
+// A snapshotReader makes Requests of a snapshot.
+type snapshotReader struct {
+	*builder
+	*snapshot
+	tagNumbers []int32 // 1 + the tag of a frame, by its number; 0 is not known yet
+}
+
 // readSnapshot reads what torch.cuda.memory._dump_snapshot writes: a pickle of a
 // dict. Its device_traces is a list that has, for each device, a list of entries. The
 // requests are those of one device.
 //
 // An alloc is an Alloc of the size asked for, a free_requested is its Free on the stream of
 // the block. If other streams have used the block (record_stream), its free_completed comes
-// later; the snapshot does not name those streams, so they are left out, and a note counts
-// such frees. An oom and an entry of an unknown action are left out and counted. Other
-// entries describe segments of the recorded allocator, and snapshots.
+// later; the snapshot does not name those streams, so they are left out, the Free is Shared,
+// and a note counts such frees. An oom and an entry of an unknown action are left out and
+// counted. Entries of segments change what is reserved. Other entries describe snapshots.
+//
+// The tag of an alloc describes its stack by one frame: the innermost one in Python code that
+// is not PyTorch's, or else the innermost one with a name. Of what WriteSnapshot wrote it is
+// the tag.
 //
 // The recording may have lost its beginning, or have begun late. A block that was handed
 // out before is known if an entry frees it, or if it is in a segment, which is the state at
 // the end, and no entry names it.
 func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
-	p := &unpickler{in: in}
+	p := newUnpickler(in)
 	v, err := p.run()
 	if err != nil {
 		return nil, err
@@ -35,20 +46,15 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	if device, err = p.choose(*v.lists, device); err != nil {
 		return nil, err
 	}
-	b := newBuilder()
-	notes, err := b.addEntries(p.of((*v.lists)[device]))
+	s := snapshotReader{newBuilder(), &p.snapshot, make([]int32, len(p.frames.values))}
+	notes, err := s.addEntries(p.of((*v.lists)[device]))
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range p.of(v.span) {
-		if e.device != int64(device) {
-			continue
-		}
-		if err := b.keep(e.addr, e.bytes, e.stream); err != nil {
-			return nil, fmt.Errorf("byte %d: %w", e.at, err)
-		}
+	if err := s.addSegments(p.of(v.span), device); err != nil {
+		return nil, err
 	}
-	r, err := b.done()
+	r, err := s.done()
 	if errors.Is(err, errNoEvent) {
 		err = fmt.Errorf("%w for device %d: was it recorded with torch.cuda.memory._record_memory_history()?", err, device)
 	}
@@ -63,34 +69,50 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 }
 
 // addEntries adds the requests among entries, and returns notes about what is left out.
-func (b *builder) addEntries(entries []entry) (notes []string, err error) {
+func (s *snapshotReader) addEntries(entries []entry) (notes []string, err error) {
 	unknown, late := 0, 0
 	var requested *entry // the last known entry, if it is a free_requested
+	freed := -1          // its event, if it has one
+	share := func() {
+		late++
+		if freed >= 0 {
+			s.requests.Events[freed].Shared = true
+		}
+	}
 	for i := range entries {
 		e := &entries[i]
-		if e.action == actionUnknown {
+		switch e.action {
+		case actionUnknown:
 			unknown++
+			continue
+		case actionReserve, actionRelease:
+			if err := s.reserve(e.bytes, e.action == actionRelease); err != nil {
+				return nil, e.wrong("%w", err)
+			}
 			continue
 		}
 		if requested != nil && (e.action != actionFreeCompleted || e.addr != requested.addr) {
-			late++
+			share()
 		}
 		requested = nil
 		switch e.action {
 		case actionAlloc:
-			err = b.alloc(e.addr, e.bytes, e.stream)
+			err = s.alloc(s.request(e))
 		case actionFreeRequested:
-			requested = e
-			err = b.free(e.addr, e.bytes, e.stream)
+			requested, freed = e, -1
+			var found bool
+			if found, err = s.free(s.request(e)); found {
+				freed = len(s.requests.Events) - 1
+			}
 		case actionOOM:
-			b.requests.Failures++
+			s.requests.Failures++
 		}
 		if err != nil {
-			return nil, fmt.Errorf("byte %d: %w", e.at, err)
+			return nil, e.wrong("%w", err)
 		}
 	}
 	if requested != nil {
-		late++
+		share()
 	}
 	if unknown > 0 {
 		notes = append(notes, fmt.Sprintf("%d of unknown actions are left out", unknown))
@@ -99,6 +121,25 @@ func (b *builder) addEntries(entries []entry) (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("%d freed while other streams used them, which the trace does not name", late))
 	}
 	return notes, nil
+}
+
+// request returns an alloc or free_requested. The stack of a free is not that of the block's
+// allocation, unless it is a tag.
+func (s *snapshotReader) request(e *entry) request {
+	r := request{addr: e.addr, bytes: e.bytes, stream: e.stream, pool: e.pool}
+	if e.action == actionAlloc || s.own(s.frames.values[e.frame]) {
+		r.tag = s.tagOf(e.frame)
+	}
+	return r
+}
+
+// tagOf returns the number of the tag that stands for a stack with frame number.
+func (s *snapshotReader) tagOf(number int32) int32 {
+	known := &s.tagNumbers[number]
+	if *known == 0 {
+		*known = 1 + s.tag(s.describe(number))
+	}
+	return *known - 1
 }
 
 // of returns the entries in t.

@@ -6,9 +6,17 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/allocator"
 )
+
+// ev is an event without a tag.
+func ev(free bool, slot, stream int32, bytes int64) Event {
+	return Event{Free: free, Slot: slot, Stream: stream, Bytes: bytes}
+}
 
 // read reads valid requests.
 func read(t *testing.T, text string) *Requests {
@@ -21,6 +29,15 @@ func read(t *testing.T, text string) *Requests {
 	return tr
 }
 
+// untagged returns events without their tags.
+func untagged(events []Event) []Event {
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].Tag = 0
+	}
+	return events
+}
+
 // check replays requests: slots are free or taken as they must be, and the counts are right.
 func check(t *testing.T, tr *Requests) {
 	t.Helper()
@@ -28,13 +45,16 @@ func check(t *testing.T, tr *Requests) {
 	for i := range held {
 		held[i] = -1
 	}
-	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, notes: tr.notes}
+	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, Tags: tr.Tags, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
 	var live int64
 	for i, e := range tr.Events {
 		if e.Stream < 0 || int(e.Stream) > got.Streams {
 			t.Fatalf("event %d: %+v, and %d streams occurred before", i, e, got.Streams)
 		}
 		got.Streams = max(got.Streams, int(e.Stream)+1)
+		if e.Tag < 0 || int(e.Tag) >= len(tr.Tags) || e.Pool < 0 || e.Shared && !e.Free {
+			t.Fatalf("event %d: %+v of %d tags", i, e, len(tr.Tags))
+		}
 		if e.Free {
 			if held[e.Slot] != e.Bytes {
 				t.Fatalf("event %d: %+v, and the slot holds %d", i, e, held[e.Slot])
@@ -54,8 +74,47 @@ func check(t *testing.T, tr *Requests) {
 		got.Slots = max(got.Slots, got.Allocs-got.Frees)
 	}
 	got.Unfreed = got.Allocs - got.Frees
+	checkEnd(t, tr)
+	if len(tr.Tags) == 0 || tr.Tags[0] != "" {
+		t.Errorf("tags %q", tr.Tags)
+	}
 	if !reflect.DeepEqual(&got, tr) {
 		t.Errorf("the events are of %+v\nnot of %+v", got, tr)
+	}
+}
+
+// checkEnd looks at the memory at the end: blocks cover their segments, and what is reserved
+// adds up.
+func checkEnd(t *testing.T, tr *Requests) {
+	t.Helper()
+	var end, mapped int64
+	if tr.End != nil {
+		for _, g := range tr.End.Segments {
+			if int64(g.Addr) < end && end > 0 {
+				t.Fatalf("a segment at %#x before %#x", g.Addr, end)
+			}
+			at := g.Addr
+			for _, b := range g.Blocks {
+				if b.Addr != at || b.Bytes < 0 || b.Asked > b.Bytes {
+					t.Fatalf("block %+v where %#x is", b, at)
+				}
+				at += uintptr(b.Bytes)
+				if b.State != allocator.MapUnmapped {
+					mapped += b.Bytes
+				}
+			}
+			if at != g.Addr+uintptr(g.Bytes) {
+				t.Fatalf("segment %+v ends at %#x", g, at)
+			}
+		}
+	}
+	for i, r := range tr.Reserved {
+		if r.Event < 0 || r.Event > len(tr.Events) || r.Bytes < 0 || i == 0 && r.Event > 0 || i > 0 && r.Event < tr.Reserved[i-1].Event {
+			t.Fatalf("reserved %+v", tr.Reserved)
+		}
+	}
+	if n := len(tr.Reserved); n > 0 && tr.End != nil && tr.Reserved[n-1].Bytes != mapped {
+		t.Fatalf("%d bytes are mapped, %+v", mapped, tr.Reserved)
 	}
 }
 
@@ -86,7 +145,7 @@ func checkWritten(t *testing.T, tr *Requests) {
 			if !want.Free {
 				slots[want.Slot] = got.Slot
 			}
-			want.Slot = slots[want.Slot]
+			want.Slot, want.Tag, want.Pool, want.Shared = slots[want.Slot], 0, 0, false
 			if !format.streams {
 				want.Stream = 0
 			}
@@ -137,8 +196,8 @@ func TestFormats(t *testing.T) {
 	} {
 		for _, text := range []string{text, zipped(t, text)} {
 			tr := read(t, text)
-			want := []Event{{false, 0, 0, 4}, {true, 0, 0, 4}}
-			if !reflect.DeepEqual(tr.Events, want) || len(tr.Notes()) != 0 {
+			want := []Event{ev(false, 0, 0, 4), ev(true, 0, 0, 4)}
+			if !reflect.DeepEqual(untagged(tr.Events), want) || len(tr.Notes()) != 0 {
 				t.Errorf("%s: %+v, %q", name, tr, tr.Notes())
 			}
 		}

@@ -14,9 +14,9 @@ import (
 const rmmHeader = "Thread,Time,Action,Pointer,Size,Stream"
 
 // readRMM reads the CSV of RMM's logging_resource_adaptor. Its columns may be in any order.
-// The order of the lines is the order of the calls; columns other than Action, Pointer, Size
-// and Stream are ignored. An Action is allocate, free or deallocate, or "allocate failure",
-// which is counted.
+// The order of the lines is the order of the calls; columns other than Action, Pointer, Size,
+// Stream and Tag, which RMM does not write, are ignored. An Action is allocate, free or
+// deallocate, or "allocate failure", which is counted.
 func readRMM(t *table) (*Requests, error) {
 	var at [4]int
 	for i, name := range []string{"Action", "Pointer", "Size", "Stream"} {
@@ -26,6 +26,10 @@ func readRMM(t *table) (*Requests, error) {
 		}
 	}
 	b := newBuilder()
+	tag := -1
+	if t.has("Tag") {
+		tag = t.columns["Tag"]
+	}
 	for {
 		switch more, err := t.next(); {
 		case err != nil:
@@ -33,34 +37,37 @@ func readRMM(t *table) (*Requests, error) {
 		case !more:
 			return b.done()
 		}
-		if err := b.addRMM(t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
+		var r request
+		if tag >= 0 {
+			r.tag = b.tag(t.field(tag))
+		}
+		if err := b.addRMM(r, t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
 			return nil, t.wrong(err)
 		}
 	}
 }
 
-func (b *builder) addRMM(action, pointer, size, stream string) error {
+// addRMM adds r, of which only the tag is set, as a line describes it.
+func (b *builder) addRMM(r request, action, pointer, size, stream string) (err error) {
 	if action == "allocate failure" {
 		b.requests.Failures++
 		return nil
 	}
-	p, err := parseHandle(pointer)
-	if err != nil {
+	if r.addr, err = parseHandle(pointer); err != nil {
 		return fmt.Errorf("%.40q is not a pointer", pointer)
 	}
-	s, err := parseHandle(stream)
-	if err != nil {
+	if r.stream, err = parseHandle(stream); err != nil {
 		return fmt.Errorf("%.40q is not a stream", stream)
 	}
-	bytes, err := parseSize(size)
-	if err != nil {
+	if r.bytes, err = parseSize(size); err != nil {
 		return err
 	}
 	switch action {
 	case "allocate":
-		return b.alloc(p, bytes, s)
+		return b.alloc(r)
 	case "free", "deallocate":
-		return b.free(p, bytes, s)
+		_, err := b.free(r)
+		return err
 	}
 	return fmt.Errorf("action %.40q is none of allocate, free, deallocate and allocate failure", action)
 }

@@ -132,6 +132,9 @@ func (p *pickler) entry(e allocator.TraceEvent, action string, micros int64) {
 	})
 }
 
+// ownFile is the file of the frame that stands for a tag.
+const ownFile = "tag"
+
 // frames writes the stack of a block.
 func (p *pickler) frames(tag string) {
 	p.text("frames")
@@ -139,7 +142,7 @@ func (p *pickler) frames(tag string) {
 		p.list(1, func(int) {
 			p.dict(func() {
 				p.word("name", tag)
-				p.word("filename", "tag")
+				p.word("filename", ownFile)
 				p.number("line", 0)
 			})
 		})
@@ -192,7 +195,7 @@ func (p *pickler) segment(g allocator.MapSegment) {
 		p.number("active_size", active)
 		p.number("requested_size", requested)
 		p.number("stream", int64(g.Stream))
-		p.word("segment_type", "large")
+		p.word("segment_type", "all")
 		p.text("segment_pool_id")
 		p.pair(0, 0)
 		p.text("is_expandable")

@@ -128,7 +128,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	var live []string
 	for _, g := range dicts(s["segments"]) {
-		if g["is_expandable"] != false || g["device"] != int64(0) || g["segment_type"] != "large" {
+		if g["is_expandable"] != false || g["device"] != int64(0) || g["segment_type"] != "all" {
 			t.Errorf("segment %v", g)
 		}
 		for _, b := range dicts(g["blocks"]) {

@@ -3,24 +3,29 @@ package observe
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
-	"math"
 )
 
-// An unpickler runs a pickle. It keeps entries, one byte for each memo and a stack of at
-// most mostValues; it skips all else.
+// An unpickler runs a pickle. It keeps entries, four bytes for each memo, names, and a stack
+// of at most mostValues; it skips all else.
 type unpickler struct {
 	in        *bufio.Reader
 	bytesRead int64
 
-	small [longestWord]byte // the last number or short text
+	small [longestText]byte // the last number or text
 
 	stack []value
-	marks []int  // places of marks on the stack
-	memo  []word // by number; 0 is opaque
+	marks []int       // places of marks on the stack
+	memo  []reference // by number
 
 	snapshot
+}
+
+// longestText is the length of the longest text that is kept, in bytes.
+const longestText = 1 << 10
+
+func newUnpickler(in *bufio.Reader) *unpickler {
+	return &unpickler{in: in, snapshot: snapshot{names: newNames()}}
 }
 
 // run reads a pickle to its end and returns its value.
@@ -64,8 +69,12 @@ func (p *unpickler) do(op byte) error {
 	case opMark:
 		p.marks = append(p.marks, len(p.stack))
 		return p.push(value{kind: mark})
-	case opNone, opTrue, opFalse, opEmptyTuple:
+	case opNone, opEmptyTuple:
 		return p.push(value{})
+	case opFalse:
+		return p.push(value{kind: number, n: 0})
+	case opTrue:
+		return p.push(value{kind: number, n: 1})
 	case opEmptyList:
 		return p.push(value{kind: list})
 	case opEmptyDict:
@@ -79,15 +88,17 @@ func (p *unpickler) do(op byte) error {
 	case opGet1, opGet4:
 		return p.get(op)
 	case opTuple1, opTuple2, opTuple3:
-		if _, err := p.pop(int(op) - opTuple1 + 1); err != nil {
+		members, err := p.pop(int(op) - opTuple1 + 1)
+		if err != nil {
 			return err
 		}
-		return p.push(value{})
+		return p.push(p.tuple(members))
 	case opTuple:
-		if _, err := p.popMark(); err != nil {
+		members, err := p.popMark()
+		if err != nil {
 			return err
 		}
-		return p.push(value{})
+		return p.push(p.tuple(members))
 	case opAppend, opAppends, opSetItem, opSetItems:
 		return p.fill(op)
 	}
@@ -121,13 +132,13 @@ func (p *unpickler) number(op byte) error {
 	return p.push(value{kind: number, n: n})
 }
 
-// text reads a string or bytes. One that is not a word is opaque.
+// text reads a string or bytes. One of more than longestText bytes is opaque.
 func (p *unpickler) text(op byte) error {
 	size, err := p.uint(argument[op])
 	if err != nil {
 		return err
 	}
-	if size > uint64(longestWord) {
+	if size > longestText {
 		if err := p.skip(size); err != nil {
 			return err
 		}
@@ -137,14 +148,14 @@ func (p *unpickler) text(op byte) error {
 	if err != nil {
 		return err
 	}
-	if w, ok := words[string(letters)]; ok {
-		return p.push(value{kind: text, word: w})
+	number, known := p.texts.numbers[string(letters)]
+	if !known {
+		number = p.texts.number(string(letters))
 	}
-	return p.push(value{})
+	return p.push(value{kind: text, word: p.word(int64(number)), n: int64(number)})
 }
 
-// put stores the word on top of the stack. Anything else is opaque when it is used again,
-// since lists and dicts that occur twice are call stacks.
+// put stores the value on top of the stack. Python stores a list or dict before it fills it.
 func (p *unpickler) put(op byte) error {
 	number := uint64(len(p.memo))
 	if op != opMemoize {
@@ -161,9 +172,10 @@ func (p *unpickler) put(op byte) error {
 		return p.wrong("memo %d is more than %d bytes can have filled", number, p.bytesRead)
 	}
 	if missing := int(number) + 1 - len(p.memo); missing > 0 {
-		p.memo = append(p.memo, make([]word, missing)...)
+		p.memo = append(p.memo, make([]reference, missing)...)
 	}
-	p.memo[number] = top.word
+	p.memo[number] = top.reference()
+	top.memo = int(number) + 1
 	return nil
 }
 
@@ -176,10 +188,11 @@ func (p *unpickler) get(op byte) error {
 	if number >= uint64(len(p.memo)) {
 		return p.wrong("memo %d is not filled", number)
 	}
-	if w := p.memo[number]; w != 0 {
-		return p.push(value{kind: text, word: w})
+	v := p.memo[number].value()
+	if v.kind == text {
+		v.word = p.word(v.n)
 	}
-	return p.push(value{})
+	return p.push(v)
 }
 
 // fill moves values into the list or dict below them.
@@ -201,17 +214,21 @@ func (p *unpickler) fill(op byte) error {
 	if err != nil {
 		return err
 	}
+	memo := into.memo
 	switch isList := op == opAppend || op == opAppends; {
 	case isList && into.kind == list:
-		into.append(items)
+		p.append(into, items)
 	case !isList && into.kind == dict:
 		if err := p.set(into, items); err != nil {
 			return p.wrong("%w", err)
 		}
-		p.merge()
 	default:
 		return p.wrong("members are added to a value that is not a list or dict in progress")
 	}
+	if memo > 0 {
+		into.memo, p.memo[memo-1] = memo, into.reference()
+	}
+	p.merge()
 	return nil
 }
 
@@ -277,60 +294,4 @@ func (p *unpickler) top() (*value, error) {
 		return nil, p.wrong("the stack is empty")
 	}
 	return &p.stack[len(p.stack)-1], nil
-}
-
-// wrong returns an error that names the byte of the current opcode.
-func (p *unpickler) wrong(format string, args ...any) error {
-	return fmt.Errorf("byte %d: %w", p.at, fmt.Errorf(format, args...))
-}
-
-// cut returns the error of a read that failed with err.
-func (p *unpickler) cut(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return p.wrong("the file ends in the middle of the pickle")
-	}
-	return p.wrong("%w", err)
-}
-
-func (p *unpickler) byte() (byte, error) {
-	b, err := p.in.ReadByte()
-	if err != nil {
-		return 0, p.cut(err)
-	}
-	p.bytesRead++
-	return b, nil
-}
-
-// read reads bytes ≤ longestWord bytes, which are valid until the next call.
-func (p *unpickler) read(bytes int) ([]byte, error) {
-	into := p.small[:bytes]
-	n, err := io.ReadFull(p.in, into)
-	p.bytesRead += int64(n)
-	if err != nil {
-		return nil, p.cut(err)
-	}
-	return into, nil
-}
-
-// uint reads a little-endian number of bytes ≤ 8 bytes.
-func (p *unpickler) uint(bytes uint8) (uint64, error) {
-	digits, err := p.read(int(bytes))
-	var n uint64
-	for i, digit := range digits {
-		n |= uint64(digit) << (8 * i)
-	}
-	return n, err
-}
-
-// skip skips n bytes.
-func (p *unpickler) skip(n uint64) error {
-	if n > math.MaxInt {
-		return p.wrong("%d bytes are more than any file has", n)
-	}
-	skipped, err := p.in.Discard(int(n))
-	p.bytesRead += int64(skipped)
-	if err != nil {
-		return p.cut(err)
-	}
-	return nil
 }

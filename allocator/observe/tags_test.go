@@ -1,0 +1,150 @@
+package observe
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// at is a frame.
+func at(name, file string, line int) pairs {
+	return pairs{"filename", file, "line", line, "name", name}
+}
+
+// with is an entry with frames in place of those of entryOf.
+func with(e pairs, frames ...any) pairs {
+	e = slices.Clone(e)
+	e[slices.Index(e, any("frames"))+1] = seq(frames)
+	return e
+}
+
+// TestTags condenses stacks. The first frame is the innermost one.
+func TestTags(t *testing.T) {
+	unwind, empty := at("torch::unwind::unwind()", "??", 0), at("at::empty_cuda(long)", "EmptyTensor.cpp", 60)
+	linear := at("forward", "/usr/lib/python3/site-packages/torch/nn/modules/linear.py", 125)
+	mine, outer := at("forward", "/home/me/model.py", 12), at("<module>", "train.py", 90)
+	for _, c := range []struct {
+		name   string
+		frames []any
+		want   string
+	}{
+		{"no stack", nil, ""},
+		{"the user's code in PyTorch's", []any{unwind, empty, linear, mine, outer}, "forward model.py:12"},
+		{"PyTorch's only", []any{linear}, "forward linear.py:125"},
+		{"C++ only", []any{at("", "", 0), at("??", "??", 0), empty, unwind}, "at::empty_cuda(long) EmptyTensor.cpp:60"},
+		{"C++ of an unknown file", []any{unwind}, "torch::unwind::unwind()"},
+		{"nothing named", []any{at("", "", 0), at("??", "??", 0)}, ""},
+		{"in the source of PyTorch", []any{at("f", "torch/nn/f.py", 1), outer}, "<module> train.py:90"},
+		{"not PyTorch", []any{at("f", "/site-packages/torchvision/f.py", 1), outer}, "f f.py:1"},
+		{"Windows", []any{at("f", `C:\lib\torch\f.py`, 1), at("g", `C:\my\g.py`, 2)}, "g g.py:2"},
+		{"typed in", []any{at("f", "<stdin>", 1)}, "f <stdin>:1"},
+		{"frozen", []any{at("run", "<frozen runpy>", 1), outer}, "<module> train.py:90"},
+		{"words", []any{at("alloc", "stream.py", 1)}, "alloc stream.py:1"},
+		{"several lines", []any{at("a\nb", "c\td.py", 1)}, "a b c d.py:1"},
+		{"a tag", []any{at("conv 2: \u2028weights", "tag", 0)}, "conv 2:  weights"},
+		{"an empty tag", []any{at("", "tag", 0)}, ""},
+		{"a tag of question marks", []any{at("??", "tag", 0)}, "??"},
+		{"a name that is too long", []any{at(strings.Repeat("f", longestText+1), "f.py", 1), outer}, "<module> train.py:90"},
+		{"no frame of a call", []any{pairs{"name", 5, "filename", nil}, 7, outer}, "<module> train.py:90"},
+		{"no line", []any{pairs{"name", "f", "filename", "f.py"}}, "f f.py"},
+	} {
+		for _, protocol := range []int{2, 4} {
+			for _, batch := range []int{1, 2, 1000} {
+				tr := read(t, dumpIn(protocol, batch, oneDevice(with(alloc(1, 5, 0), c.frames...), with(free(1, 5, 0), at("free", "free.py", 1)))))
+				for _, e := range tr.Events {
+					if got := tr.Tags[e.Tag]; got != c.want {
+						t.Errorf("%s: %q, want %q", c.name, got, c.want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestTagOfAFree: the stack of a free is that of its caller, unless it is a tag.
+func TestTagOfAFree(t *testing.T) {
+	for frame, want := range map[*pairs]string{
+		{"filename", "free.py", "line", 1, "name", "free"}: "",
+		{"filename", "tag", "line", 0, "name", "conv"}:     "conv",
+	} {
+		tr := read(t, dump(2, oneDevice(with(free(1, 5, 0), *frame))))
+		if got := tr.Tags[tr.Events[0].Tag]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestMemos uses frames, and whole stacks, that were pickled before.
+func TestMemos(t *testing.T) {
+	const frame = "}q\x01(X\x04\x00\x00\x00nameq\x02X\x01\x00\x00\x00fq\x03X\x08\x00\x00\x00filenameq\x04X\x04\x00\x00\x00f.pyq\x05u"
+	const late = "}(h\x02X\x01\x00\x00\x00gh\x04h\x05uq\x06" // memoized when it is full, as by C++
+	for name, c := range map[string]struct{ first, second, want string }{
+		"a frame":                {"](" + frame + "e", "](h\x01e", "f f.py"},
+		"a full frame":           {"](" + frame + late + "e", "](h\x06e", "g f.py"},
+		"a stack":                {"]q\x07(" + frame + "e", "h\x07", "f f.py"},
+		"a full stack":           {"](" + frame + "eq\x07", "h\x07", "f f.py"},
+		"an empty list":          {"]q\x07", "h\x07", ""},
+		"a frame that is a list": {"](" + frame + "e", "h\x01", ""},
+		"a text":                 {"](" + frame + "e", "](h\x03e", ""},
+	} {
+		text := "\x80\x04}\x8c\x0ddevice_traces](]("
+		for i, frames := range []string{c.first, c.second} {
+			text += "}(\x8c\x06action\x8c\x05alloc\x8c\x04addrK" + string(rune(i+1)) + "\x8c\x04sizeK\x05\x8c\x06streamK\x00\x8c\x06frames" + frames + "u"
+		}
+		tr := read(t, text+"ees.")
+		if got := tr.Tags[tr.Events[1].Tag]; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestRMMTags(t *testing.T) {
+	const text = "Action,Pointer,Size,Stream,Tag\nallocate,0x10,4,0,\"a, b\"\nfree,0x20,4,0,c\nfree,0x10,4,0,other\nallocate,0x10,4,0,\n"
+	tr := read(t, text)
+	var got []string
+	for _, e := range tr.Events {
+		got = append(got, tr.Tags[e.Tag])
+	}
+	if want := []string{"c", "a, b", "c", "a, b", ""}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestPools numbers private pools in the order in which entries name them.
+func TestPools(t *testing.T) {
+	in := func(e pairs, id ...any) pairs {
+		e = slices.Clone(e)
+		e[slices.Index(e, any("pool_id"))+1] = tuple(id)
+		return e
+	}
+	tr := read(t, dump(4, oneDevice(in(alloc(1, 5, 0), 0, 7), in(alloc(2, 5, 0), 0, 0), in(alloc(3, 5, 0), 1, 0), in(free(1, 5, 0), 0, 7),
+		in(alloc(4, 5, 0), 0, 7), in(alloc(5, 5, 0), "no", "id"), in(alloc(6, 5, 0), 1, 2, 3))))
+	var got []int32
+	for _, e := range tr.Events {
+		got = append(got, e.Pool)
+	}
+	if want := []int32{1, 0, 2, 1, 1, 0, 0}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestStacksAreShared measures the memory that Read takes for many long stacks of the same
+// frames, which the file repeats.
+func TestStacksAreShared(t *testing.T) {
+	var entries, frames seq
+	for i := range 1000 {
+		frames = append(frames, at(strings.Repeat("f", 300), strings.Repeat("g", 10)+".py", i))
+	}
+	for i := range 100 {
+		entries = append(entries, append(with(alloc(i+1, 8, 0), frames...), "user_metadata", frames))
+	}
+	text := dump(4, oneDevice(entries...))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tr := read(t, text)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; len(tr.Tags) != 2 || got > 2*uint64(len(text)) {
+		t.Errorf("%d bytes were allocated for a file of %d, with %d tags", got, len(text), len(tr.Tags))
+	}
+}
