@@ -14,7 +14,9 @@
 //
 // [Read] reads [Requests], a sequence of Alloc and Free that can be replayed, from the CSV
 // of RMM or of MiniMalloc or from a snapshot, gzipped or not. It tells the format by its
-// contents. Requests write themselves in both CSV formats.
+// contents. A snapshot also tells who allocated each block, what the recorded allocator
+// reserved and how it used that at the end. Requests write themselves in both CSV formats,
+// which have no place for these.
 //
 // # What readers guarantee
 //
@@ -22,8 +24,11 @@
 // slot empty. A recording may have begun late, or have lost its beginning: blocks that it
 // frees without having allocated them are allocated before the first event.
 //
+// The blocks of [Requests.End] cover its segments, which do not overlap, and what
+// [Requests.Reserved] says last is the sum of them.
+//
 // A file that cannot be read is an error of one line, which names the line or the byte.
-// Reading runs no code that a pickle names. It keeps memory for events alone: whatever
+// Reading runs no code that a pickle names. Of stacks it keeps each frame once. Whatever
 // lengths a file claims, what Read allocates is bounded by what the file contains.
 //
 // # What writers guarantee

@@ -120,6 +120,7 @@ func TestPython(t *testing.T) {
 		if !reflect.DeepEqual(untagged(tr.Events), want) || tr.Failures != 1 || tr.Before != 3 || tr.Unfreed != 3 || tr.Peak != 5500 || tr.Streams != 2 {
 			t.Errorf("protocol %d: %+v", protocol, tr)
 		}
+		checkPythonEnd(t, tr)
 		other, err := Read(strings.NewReader(string(text)), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -133,6 +134,31 @@ func TestPython(t *testing.T) {
 				t.Errorf("protocol %d, the first %d bytes: error %v", protocol, end, err)
 			}
 		}
+	}
+}
+
+// checkPythonEnd looks at the tags and the memory of the snapshots of TestPython.
+func checkPythonEnd(t *testing.T, tr *Requests) {
+	t.Helper()
+	if want := []string{"", "forward0 model0.py"}; !slices.Equal(tr.Tags, want) {
+		t.Errorf("tags %q", tr.Tags)
+	}
+	if want := []ReservedAt{{0, 2 << 20}, {4, 4 << 20}}; !slices.Equal(tr.Reserved, want) {
+		t.Errorf("reserved %v, want %v", tr.Reserved, want)
+	}
+	var got []string
+	for _, g := range tr.End.Segments {
+		got = append(got, fmt.Sprintf("%s %s %#x", g.Kind, g.Pool, g.Stream))
+		for _, b := range g.Blocks {
+			got = append(got, fmt.Sprintf("%s %d %d %s", b.State, b.Bytes, b.Asked, b.Tag))
+		}
+	}
+	want := []string{
+		"malloc small 0x0", "live 1024 1000 forward0 model0.py", "free 512 0 ", "waiting 512 0 ", "free 2095104 0 ",
+		"malloc small 0x55d0c0ffee00", "live 4096 4000 forward0 model0.py", "live 512 100 forward0 model0.py", "free 2092544 0 ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the memory at the end is %q, want %q", got, want)
 	}
 }
 
@@ -249,12 +275,4 @@ func TestFalseLengths(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated, error %v", name, got, err)
 		}
 	}
-}
-
-func FuzzSnapshot(f *testing.F) {
-	f.Add(dump(2, oneDevice(alloc(1, 5, 0), free(1, 5, 0), done(1, 5, 0))))
-	f.Add(dump(4, snapshotOf(seq{segmentOf(0, 1, 0, held(1, 100), held(513, 30))}, seq{free(2, 5, 0), alloc(1, 9, 0)}, seq{})))
-	f.Add(dumpIn(2, 1<<30, oneDevice(alloc(1, 5, 0), alloc(2, 5, 7))))
-	f.Add("\x80\x02](}(NNuNNs\x85\x86e.")
-	f.Fuzz(fuzz)
 }
