@@ -45,7 +45,8 @@ var errNoEvent = errors.New("has no event")
 
 func newBuilder() *builder {
 	return &builder{
-		blocks: map[uint64]block{}, streams: map[uint64]int32{}, tags: newNumbering[string](), pools: newNumbering[int32](),
+		blocks: map[uint64]block{}, streams: map[uint64]int32{},
+		tags: newNumbering[string](), pools: newNumbering[int32](),
 	}
 }
 

@@ -49,6 +49,7 @@ func (s *snapshotReader) addSegments(held []entry, device int) error {
 			return g.wrong("the segment at %#x overlaps the one before", g.addr)
 		}
 		end = g.addr + uint64(g.bytes)
+		s.reserved.untold = s.reserved.untold || g.serves == typeAll
 		mapped, err := s.mapSegment(g)
 		if err != nil {
 			return err
@@ -63,7 +64,8 @@ func (s *snapshotReader) addSegments(held []entry, device int) error {
 // expandable segment unmapped.
 func (s *snapshotReader) mapSegment(g heldSegment) (allocator.MapSegment, error) {
 	m := allocator.MapSegment{
-		Addr: uintptr(g.addr), Bytes: g.bytes, Kind: allocator.SegmentsMalloc, Stream: allocator.Stream(g.stream), Pool: s.serves(g.entry),
+		Addr: uintptr(g.addr), Bytes: g.bytes, Kind: allocator.SegmentsMalloc,
+		Stream: allocator.Stream(g.stream), Pool: s.serves(g.entry),
 	}
 	hole := allocator.MapBlock{State: allocator.MapFree, Stream: m.Stream}
 	if g.expandable {

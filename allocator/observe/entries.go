@@ -183,11 +183,14 @@ func (s *snapshot) add(d *value, e entry) {
 	s.entries = append(s.entries, e)
 }
 
+var errNoNumber = errors.New("an entry, block or segment lacks a number: " +
+	"addr, address, size, total_size, requested_size, stream or device")
+
 // numbers returns an error unless all wanted members are numbers.
 func (s *snapshot) numbers(has *[keys]*value, wanted ...word) error {
 	for _, w := range wanted {
 		if has[w] == nil || has[w].kind != number {
-			return errors.New("an entry, block or segment lacks a number: addr, address, size, total_size, requested_size, stream or device")
+			return errNoNumber
 		}
 	}
 	return nil

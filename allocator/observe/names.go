@@ -57,7 +57,10 @@ const (
 )
 
 func newNames() names {
-	n := names{texts: newNumbering[string](), words: []word{0}, frames: newNumbering[frame](), ranks: []rank{unnamed}, poolIDs: newNumbering[[2]int64]()}
+	n := names{
+		texts: newNumbering[string](), words: []word{0}, frames: newNumbering[frame](), ranks: []rank{unnamed},
+		poolIDs: newNumbering[[2]int64](),
+	}
 	for text, meaning := range words {
 		n.texts.number(text)
 		n.words = append(n.words, meaning)
@@ -93,8 +96,8 @@ func (n *names) better(first, later int64) int64 {
 
 func (n *names) rankOf(f frame) rank {
 	name, file := n.texts.values[f.name], n.texts.values[f.file]
-	script := strings.HasSuffix(file, ".py") ||
-		strings.HasPrefix(file, "<") && strings.HasSuffix(file, ">") && !strings.HasPrefix(file, "<frozen ") // such as <stdin>
+	typed := strings.HasPrefix(file, "<") && strings.HasSuffix(file, ">") // such as <stdin>
+	script := strings.HasSuffix(file, ".py") || typed && !strings.HasPrefix(file, "<frozen ")
 	torch := strings.Contains("/"+strings.ReplaceAll(file, `\`, "/"), "/torch/")
 	switch {
 	case script && !torch && !strings.Contains(file, "??"):

@@ -30,7 +30,7 @@ type Requests struct {
 	// some back, in the order of Events. The first one is at event 0. The last one has the bytes
 	// of End, less unmapped ones. If the recording has lost its beginning, the bytes at event 0
 	// are those of End less all changes since. Without End they are the fewest that the changes
-	// allow. Reserved is nil if the file does not tell.
+	// allow. Reserved is nil if the file does not tell, as those of WriteSnapshot and CSVs.
 	Reserved []ReservedAt
 
 	notes []string // of the reader
@@ -41,7 +41,7 @@ type Requests struct {
 // a Free are those of its block.
 type Event struct {
 	Free   bool
-	Shared bool // a Free while other streams still use the block, which the file does not name
+	Shared bool // a Free of a block that other streams still use; the file does not name them
 	Slot   int32
 	Stream int32
 	Tag    int32 // index into Tags

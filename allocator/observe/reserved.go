@@ -11,6 +11,7 @@ type reserved struct {
 	sum     int64
 	least   int64 // the lowest sum, or 0
 	end     int64 // bytes of End that are mapped
+	untold  bool  // entries do not tell all changes, as those of WriteSnapshot
 }
 
 // mostReserved is more bytes than any device has. Sums of two such numbers do not overflow.
@@ -43,7 +44,7 @@ func (b *builder) reserve(bytes int64, release bool) error {
 // events. A snapshot of one pool of several has entries of all: then nothing is known.
 func (b *builder) tellReserved() {
 	to, r := &b.requests, &b.reserved
-	if to.End == nil && r.changes == nil {
+	if r.untold || to.End == nil && r.changes == nil {
 		return
 	}
 	start := -r.least

@@ -63,6 +63,9 @@ func TestRoundTrip(t *testing.T) {
 			if r.End == nil || !reflect.DeepEqual(r.End.Segments, want) {
 				t.Errorf("the map is\n%+v, want\n%+v", r.End, want)
 			}
+			if r.Reserved != nil {
+				t.Errorf("reserved %v: the entries do not tell it", r.Reserved)
+			}
 			events, _ := tr.Events()
 			for i, e := range r.Events[r.Before:] {
 				if r.Tags[e.Tag] != events[i].Tag {

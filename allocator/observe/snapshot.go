@@ -132,6 +132,9 @@ func (p *pickler) entry(e allocator.TraceEvent, action string, micros int64) {
 	})
 }
 
+// segmentsOfAll is the type of segments that serve requests of all sizes.
+const segmentsOfAll = "all"
+
 // ownFile is the file of the frame that stands for a tag.
 const ownFile = "tag"
 
@@ -195,7 +198,7 @@ func (p *pickler) segment(g allocator.MapSegment) {
 		p.number("active_size", active)
 		p.number("requested_size", requested)
 		p.number("stream", int64(g.Stream))
-		p.word("segment_type", "all")
+		p.word("segment_type", segmentsOfAll)
 		p.text("segment_pool_id")
 		p.pair(0, 0)
 		p.text("is_expandable")

@@ -45,6 +45,7 @@ const (
 	// Types of a segment.
 	typeSmall
 	typeLarge
+	typeAll // of WriteSnapshot
 	// isSegment is, in place of an action, a segment.
 	isSegment
 )
@@ -86,4 +87,5 @@ var words = map[string]word{
 	"inactive":             stateInactive,
 	"small":                typeSmall,
 	"large":                typeLarge,
+	segmentsOfAll:          typeAll,
 }
