@@ -68,6 +68,9 @@ func TestEnd(t *testing.T) {
 		{"without blocks", seq{segmentOf(0, 0x1000, 5)}, []allocator.MapSegment{in("malloc", "large", 0x1000, 5, all)}},
 		{"of others", seq{segmentOf(1, 0x1000, 5), segmentOf(1<<32, 0x1000, 5), segmentOf(-1, 0x1000, 5)}, nil},
 		{"of another format", seq{set(empty, "blocks", seq{pairs{"size", 4096, "state", "inactive"}})}, nil},
+		{"of another format, with an entry", seq{
+			empty, append(segmentOf(0, 0x2000, 5, held(0x2000, 1)), "more", alloc(1, 1, 1)),
+		}, nil},
 		{"none", seq{}, nil},
 	} {
 		for _, protocol := range []int{2, 4} {
@@ -107,6 +110,7 @@ func TestBadSegments(t *testing.T) {
 		"-8 is not a size":                          {segmentOf(0, 0x1000, 0, held(0x1000, -8))},
 		"-9 is not a size":                          {set(segmentOf(0, 0x1000, 0), "total_size", -9)},
 		"more bytes are reserved than any":          {set(segmentOf(0, 0x1000, 0), "total_size", 1<<60+1)},
+		"more bytes are reserved than":              {set(segmentOf(0, 0x1000, 0), "total_size", 1<<60), set(segmentOf(0, 1<<62, 0), "total_size", 1<<63-1)},
 		"a live block of 512 bytes was allocated":   {segmentOf(0, 0x1000, 0, held(0x1000, 513))},
 		"the block at 0x1000 has an unknown state":  {segmentOf(0, 0x1000, 0, inState("lost", 0x1000))},
 		"lacks a number":                            {set(segmentOf(0, 0x1000, 0), "total_size", nil)},

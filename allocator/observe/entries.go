@@ -113,10 +113,10 @@ func (s *snapshot) setBlock(d *value, has *[keys]*value) error {
 	return nil
 }
 
-// setSegment keeps a segment. Its blocks are the last entries.
+// setSegment keeps a segment, unless its blocks are not the last entries.
 func (s *snapshot) setSegment(d *value, has *[keys]*value) error {
 	in := has[keyBlocks]
-	if in.kind != list || in.done || in.lists != nil || in.entries > 0 && in.first+in.entries != len(s.entries) {
+	if in.kind != list || in.done || in.lists != nil {
 		d.done = true
 		return nil
 	}
@@ -142,7 +142,10 @@ func (s *snapshot) setSegment(d *value, has *[keys]*value) error {
 	}
 	*d = value{kind: entries, count: 1}
 	s.add(d, e)
-	held.join(d.span)
+	if !held.join(d.span) {
+		*d = value{kind: dict, done: true}
+		return nil
+	}
 	d.span = held
 	return nil
 }
