@@ -18,6 +18,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"mlpool/internal/gap"
 	"mlpool/internal/plotstyle"
 )
 
@@ -39,11 +40,13 @@ const (
 	muted
 	grid
 	paper
-	run0              // the first of a role for each entry of the palette
-	faint = run0 + 16 // the same colours, pale
+	live               // live bytes, next to causes
+	run0               // the first of a role for each entry of the palette
+	faint  = run0 + 16 // the same colours, pale
+	cause0 = faint + 16
 )
 
-var roleNames = []string{"text", "muted", "grid", "paper"}
+var roleNames = []string{"text", "muted", "grid", "paper", "live"}
 
 // variable returns the name of the role's colour in the page's style.
 func (r role) variable() string {
@@ -52,8 +55,10 @@ func (r role) variable() string {
 		return "--" + roleNames[r]
 	case r < faint:
 		return fmt.Sprintf("--c%d", r-run0)
+	case r < cause0:
+		return fmt.Sprintf("--f%d", r-faint)
 	}
-	return fmt.Sprintf("--f%d", r-faint)
+	return "--" + causeClass(gap.Cause(r-cause0))
 }
 
 // RGBA implements color.Color with a colour that marks the role in an SVG until styled

@@ -98,9 +98,10 @@ func (p Page) colours() colours {
 				add(s.Name, s.Length, 10*r.Step.Length)
 			}
 		}
-		if r.Peak != nil {
-			live, _, _ := totals(r.Peak)
-			for _, s := range r.Peak.Segments {
+		if all := r.mapped(); len(all) > 0 {
+			m := all[fullest(all)].Map
+			live, _, _ := totals(m)
+			for _, s := range m.Segments {
 				for _, b := range s.Blocks {
 					if b.State == allocator.MapLive {
 						add(b.Tag, float64(b.Bytes), float64(live))

@@ -34,7 +34,20 @@ type box struct {
 	Class         string // of the style
 	Label         string // inside, if there is room
 	Text          string // shown when pointed at
-	panel         *panel
+
+	// Addr, Stream and Pool are those of a block of memory. Stream is empty for other boxes.
+	Addr         uintptr
+	Stream, Pool string
+
+	panel *panel
+}
+
+// Tip returns what is shown when pointed at.
+func (b box) Tip() string {
+	if b.Stream == "" {
+		return b.Text
+	}
+	return fmt.Sprintf("%s\n%#x, %s", b.Text, b.Addr, strings.TrimSuffix(b.Stream+", "+b.Pool, ", "))
 }
 
 // unbroken returns a label that does not wrap, so that it is shown whole or not at all.
@@ -110,6 +123,7 @@ func merged(boxes []box, least float64) []box {
 			first = box{
 				Start: first.Start, Length: end - first.Start, Class: largest.Class,
 				Text: fmt.Sprintf("%d boxes, the largest:\n%s", j-i, largest.Text),
+				Addr: largest.Addr, Stream: largest.Stream, Pool: largest.Pool,
 			}
 		}
 		out = append(out, first)

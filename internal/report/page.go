@@ -19,13 +19,19 @@ import (
 //go:embed page.html
 var pageHTML string
 
+//go:embed trace.html
+var traceHTML string
+
 //go:embed page.css
 var pageCSS string
 
 //go:embed lanes.js
 var lanesJS string
 
-var page = template.Must(template.New("page").Parse(pageHTML))
+//go:embed moments.js
+var momentsJS string
+
+var page = template.Must(template.New("page").Parse(pageHTML + traceHTML))
 
 // A sheet is what the template of the page shows: numbers as text, charts as drawn.
 type sheet struct {
@@ -53,6 +59,18 @@ type sheet struct {
 
 	Memory []figure
 
+	Causes     []causeTable
+	CauseBars  template.HTML
+	CauseAreas []figure
+	CauseKey   []legend
+
+	Changes   []changeRow
+	Cards     []cardRow
+	CardsLive string
+	Tags      []TagBlocks
+	Rest      *TagBlocks // the sum of the tags that are not shown
+	Heat      *heat
+
 	Timelines []figure
 	Totals    []stepRow
 	Steps     []legend
@@ -65,6 +83,7 @@ type sheet struct {
 	LossText    string
 	LossLegend  []legend
 	Maps        []figure
+	Sliders     int      // maps with other moments
 	WithoutMap  []string // runs
 	NoTimelines []string // runs
 }
@@ -76,6 +95,9 @@ type figure struct {
 	Panel      panel
 	Legend     []mapShare
 	Same       string // a run with the same live blocks, which lists them
+	When       string // the moment of the map, if there are others
+	Number     int    // among the figures with a slider
+	slider
 }
 
 type legend struct{ Class, Name string }
@@ -102,11 +124,12 @@ func Write(w io.Writer, p Page) error {
 	if len(p.Runs) == 0 {
 		return errors.New("report: no run to show")
 	}
-	sum := sha256.Sum256([]byte(lanesJS))
+	script := lanesJS + momentsJS
+	sum := sha256.Sum256([]byte(script))
 	s := sheet{
 		Title: p.Title, Replay: p.Replay, Several: len(p.Runs) > 1,
 		Policy: "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'",
-		Style:  template.CSS(palettes() + pageCSS), Script: template.JS(lanesJS),
+		Style:  template.CSS(palettes() + pageCSS), Script: template.JS(script),
 		Headline: p.headline(),
 	}
 	s.Headline[0] = strings.ReplaceAll(s.Headline[0], " %", "\u00a0%") // a line of the heading must not begin with %
@@ -118,7 +141,11 @@ func Write(w io.Writer, p Page) error {
 	s.addMemory(p)
 	s.addTimelines(p)
 	s.addLosses(p)
-	s.addMaps(p)
+	s.addCauses(p)
+	s.addTrace(p)
+	if err := s.addMaps(p); err != nil {
+		return fmt.Errorf("report: cannot encode the maps: %w", err)
+	}
 	return page.Execute(w, s)
 }
 
@@ -235,19 +262,32 @@ func disagreement(a, b []float32) int {
 	return -1
 }
 
-func (s *sheet) addMaps(p Page) {
+// addMaps draws the map of each run at its peak, and encodes those of its other moments.
+func (s *sheet) addMaps(p Page) error {
 	classes, bytes := p.colours(), p.laneBytes()
-	for _, r := range p.Runs {
-		if r.Peak == nil || bytes == 0 {
+	sliders, err := p.sliders(classes, bytes, mostMapBytes)
+	if err != nil {
+		return err
+	}
+	for i, r := range p.Runs {
+		all := r.mapped()
+		if len(all) == 0 || bytes == 0 {
 			s.WithoutMap = append(s.WithoutMap, r.Name)
 			continue
 		}
-		f := figure{Name: r.Name, Panel: poolMap(r, bytes, classes), Legend: shares(r.Peak, classes)}
+		m := all[fullest(all)]
+		f := figure{Name: r.Name, Panel: newMapPainter(classes, bytes).draw(r.Name, m.Map), Legend: shares(m.Map, classes), slider: sliders[i]}
 		f.Text = f.Panel.Label
+		if f.Shown > 0 {
+			f.When = p.when(m) + ": " + gapText(m.Gap)
+			f.Number = s.Sliders
+			s.Sliders++
+		}
 		if i := slices.IndexFunc(s.Maps, func(m figure) bool { return sameLive(m.Legend, f.Legend) }); i >= 0 {
 			f.Same = s.Maps[i].Name
 			f.Legend = slices.DeleteFunc(f.Legend, func(m mapShare) bool { return isState(m.Class) == 0 })
 		}
 		s.Maps = append(s.Maps, f)
 	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"mlpool/allocator"
 	"mlpool/internal/text"
@@ -28,17 +29,16 @@ const mostLanes = 16
 func (p Page) laneBytes() int64 {
 	var length int64
 	for _, r := range p.Runs {
-		if r.Peak == nil {
-			continue
-		}
-		var sum int64
-		for _, s := range r.Peak.Segments {
-			if inUse(s) {
-				length = max(length, extent(s))
-				sum += extent(s)
+		for _, m := range r.mapped() {
+			var sum int64
+			for _, s := range m.Map.Segments {
+				if inUse(s) {
+					length = max(length, extent(s))
+					sum += extent(s)
+				}
 			}
+			length = max(length, sum/mostLanes)
 		}
-		length = max(length, sum/mostLanes)
 	}
 	return length
 }
@@ -73,10 +73,27 @@ func flow(m *allocator.Map, bytes int64) []laneOfSegments {
 	return lanes
 }
 
-// poolMap draws a run's pool at its peak in lanes of bytes bytes.
-func poolMap(r Run, bytes int64, c colours) panel {
-	p := panel{Length: float64(bytes) / mebibyte, Unit: "MiB", Label: peakText(r)}
-	for _, l := range flow(r.Peak, bytes) {
+// A mapPainter draws the maps of a run. It draws blocks as boxes. Equal blocks are described once.
+type mapPainter struct {
+	colours
+	bytes int64 // of a lane
+	known map[mapLook]box
+}
+
+// A mapLook is what the box of a block depends on, in addition to its place.
+type mapLook struct {
+	block allocator.MapBlock // without Addr
+	pool  string
+}
+
+func newMapPainter(c colours, bytes int64) *mapPainter {
+	return &mapPainter{c, bytes, map[mapLook]box{}}
+}
+
+// draw draws the map of a run in lanes.
+func (d *mapPainter) draw(run string, m *allocator.Map) panel {
+	p := panel{Length: float64(d.bytes) / mebibyte, Unit: "MiB", Label: mapText(run, m)}
+	for _, l := range flow(m, d.bytes) {
 		first := l.segments[0]
 		row := lane{Name: fmt.Sprintf("%#x: %s, %s", first.Addr, kindName(first.Kind), text.Bytes(l.used))}
 		if n := len(l.segments); n > 1 {
@@ -86,12 +103,14 @@ func poolMap(r Run, bytes int64, c colours) panel {
 		var at int64
 		for i, s := range l.segments {
 			if i > 0 {
-				row.Boxes = append(row.Boxes, box{Start: float64(at) / mebibyte, Class: "edge", Text: fmt.Sprintf("segment at %#x", s.Addr)})
+				row.Boxes = append(row.Boxes, box{Start: float64(at) / mebibyte, Class: "edge", Text: "segment", Addr: s.Addr, Stream: fmt.Sprintf("stream %#x", s.Stream)})
 			}
 			end := s.Addr + uintptr(extent(s))
 			for _, b := range s.Blocks {
 				if b.Addr < end {
-					row.Boxes = append(row.Boxes, blockBox(b, float64(at+int64(b.Addr-s.Addr)), c))
+					out := d.box(b, s.Pool)
+					out.Start = float64(at+int64(b.Addr-s.Addr)) / mebibyte
+					row.Boxes = append(row.Boxes, out)
 				}
 			}
 			at += extent(s)
@@ -102,12 +121,12 @@ func poolMap(r Run, bytes int64, c colours) panel {
 	return p
 }
 
-// peakText describes a map in words.
-func peakText(r Run) string {
-	live, reserved, largest := totals(r.Peak)
-	segments := r.Peak.Segments
+// mapText describes the map of a run in words.
+func mapText(run string, m *allocator.Map) string {
+	live, reserved, largest := totals(m)
+	segments := m.Segments
 	if !slices.ContainsFunc(segments, func(s allocator.MapSegment) bool { return s.Kind != allocator.MapUnknown }) {
-		return fmt.Sprintf("%s has %s live in %s. What it has reserved around them is unknown.", r.Name, text.Bytes(live), text.Count(len(segments), "block"))
+		return fmt.Sprintf("%s has %s live in %s. What it has reserved around them is unknown.", run, text.Bytes(live), text.Count(len(segments), "block"))
 	}
 	stitches, idle := 0, 0
 	for _, s := range segments {
@@ -118,7 +137,7 @@ func peakText(r Run) string {
 			idle++
 		}
 	}
-	said := fmt.Sprintf("%s has %s live of %s reserved, in %s", r.Name, text.Bytes(live), text.Bytes(reserved), text.Count(len(segments)-stitches, "segment"))
+	said := fmt.Sprintf("%s has %s live of %s reserved, in %s", run, text.Bytes(live), text.Bytes(reserved), text.Count(len(segments)-stitches, "segment"))
 	if stitches > 0 {
 		said += " and " + text.Count(stitches, "stitch")
 	}
@@ -141,19 +160,39 @@ func kindName(kind string) string {
 	return kind + " segment"
 }
 
-// blockBox returns the box of a block at a byte offset in its lane.
-func blockBox(b allocator.MapBlock, at float64, c colours) box {
-	out := box{Start: at / mebibyte, Length: float64(b.Bytes) / mebibyte, Class: b.State}
-	said := b.State + ", " + text.Bytes(b.Bytes)
-	if b.State == allocator.MapLive {
-		out.Class, out.Label = c.of(b.Tag), unbroken(b.Tag)
-		said = cmp.Or(b.Tag, "live") + ", " + text.Bytes(b.Bytes)
-		if b.Asked > 0 && b.Asked != b.Bytes {
-			said += fmt.Sprintf(" (%d bytes requested)", b.Asked)
+// box returns the box of a block in a pool, without its start.
+func (d *mapPainter) box(b allocator.MapBlock, pool string) box {
+	addr := b.Addr
+	b.Addr = 0
+	key := mapLook{b, pool}
+	out, known := d.known[key]
+	if !known {
+		out = box{Length: float64(b.Bytes) / mebibyte, Class: b.State, Stream: fmt.Sprintf("stream %#x", b.Stream)}
+		if pool != "" {
+			out.Pool = "pool " + clipped(pool)
 		}
+		out.Text = b.State + ", " + text.Bytes(b.Bytes)
+		if b.State == allocator.MapLive {
+			tag := clipped(b.Tag)
+			out.Class, out.Label = d.of(b.Tag), unbroken(tag)
+			out.Text = cmp.Or(tag, "live") + ", " + text.Bytes(b.Bytes)
+			if b.Asked > 0 && b.Asked != b.Bytes {
+				out.Text += fmt.Sprintf(" (%d bytes requested)", b.Asked)
+			}
+		}
+		d.known[key] = out
 	}
-	out.Text = fmt.Sprintf("%s\n%#x, stream %#x", said, b.Addr, b.Stream)
+	out.Addr = addr
 	return out
+}
+
+// clipped cuts a name from a file to a length that a page has room for.
+func clipped(name string) string {
+	const most = 80
+	if len(name) <= most {
+		return name
+	}
+	return strings.ToValidUTF8(name[:most/2], "") + "…" + strings.ToValidUTF8(name[len(name)-most/2:], "")
 }
 
 // mostMarks is the largest number of page marks of a lane.
@@ -189,7 +228,7 @@ func shares(m *allocator.Map, c colours) []mapShare {
 			key := mapShare{Class: b.State, Name: b.State}
 			switch b.State {
 			case allocator.MapLive:
-				key = mapShare{Class: c.of(b.Tag), Name: cmp.Or(unnumbered(b.Tag), "live, untagged")}
+				key = mapShare{Class: c.of(b.Tag), Name: cmp.Or(clipped(unnumbered(b.Tag)), "live, untagged")}
 			case allocator.MapStitched:
 				key.Name = "in use in a stitch"
 			case allocator.MapUnmapped, allocator.MapUnstitched:

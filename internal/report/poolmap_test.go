@@ -26,7 +26,7 @@ func TestLargeMap(t *testing.T) {
 		t.Errorf("%d boxes", n)
 	}
 	var covered float64
-	p := poolMap(Run{Recording: Recording{Peak: manyBlocks(blocks)}}, blocks*512, colours{})
+	p := newMapPainter(colours{}, blocks*512).draw("custom", manyBlocks(blocks))
 	for _, b := range p.Lanes[0].Boxes {
 		covered += b.Length
 	}
@@ -53,7 +53,7 @@ func TestMapStates(t *testing.T) {
 		t.Errorf("%d MiB live, %d reserved, %d in one piece", live>>20, reserved>>20, largest>>20)
 	}
 	r := Run{Name: "custom", Recording: Recording{Peak: m}}
-	p := poolMap(r, Page{Runs: []Run{r}}.laneBytes(), colours{"x": "t0"})
+	p := newMapPainter(colours{"x": "t0"}, Page{Runs: []Run{r}}.laneBytes()).draw(r.Name, m)
 	var lanes []string
 	for _, l := range p.Lanes {
 		text := l.Name
@@ -70,18 +70,18 @@ func TestMapStates(t *testing.T) {
 	if !slices.Equal(lanes, want) {
 		t.Errorf("lanes\n%s\nwant\n%s", strings.Join(lanes, "\n"), strings.Join(want, "\n"))
 	}
-	if text := peakText(r); text != "custom has 8.0 MiB live of 14.0 MiB reserved, in 3 segments and 1 stitch. The largest free block has 3.0 MiB." {
+	if text := mapText(r.Name, m); text != "custom has 8.0 MiB live of 14.0 MiB reserved, in 3 segments and 1 stitch. The largest free block has 3.0 MiB." {
 		t.Errorf("%q", text)
 	}
 	for _, blocks := range [][]allocator.MapBlock{{block(700, 8, allocator.MapUnstitched)}, {block(700, 8, allocator.MapFree)}} {
 		m.Segments = append(m.Segments, allocator.MapSegment{Addr: 700 << 20, Bytes: 8 << 20, Kind: allocator.MapStitch, Blocks: blocks})
 	}
-	if text := peakText(r); !strings.Contains(text, "in 3 segments and 3 stitches, 2 of which are kept for later and not shown. ") || len(flow(m, 1<<30)) != 3 {
+	if text := mapText(r.Name, m); !strings.Contains(text, "in 3 segments and 3 stitches, 2 of which are kept for later and not shown. ") || len(flow(m, 1<<30)) != 3 {
 		t.Errorf("%q", text)
 	}
 	m.Segments = m.Segments[:4]
 	unknown := &allocator.Map{Segments: []allocator.MapSegment{{Addr: 1, Bytes: 1 << 20, Kind: allocator.MapUnknown, Blocks: []allocator.MapBlock{block(0, 1, allocator.MapLive)}}}}
-	if text := peakText(Run{Name: "cuda", Recording: Recording{Peak: unknown}}); !strings.HasPrefix(text, "cuda has 1.0 MiB live in 1 block. ") {
+	if text := mapText("cuda", unknown); !strings.HasPrefix(text, "cuda has 1.0 MiB live in 1 block. ") {
 		t.Errorf("%q", text)
 	}
 	if got := shares(m, colours{"x": "t0"}); len(got) != 5 || got[0] != (mapShare{"t0", "x", 3, 8 << 20}) || got[1].Name != "in use in a stitch" || got[2].Name != "free" {

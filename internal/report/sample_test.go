@@ -107,6 +107,8 @@ func sampleStep(allocUS, launch float64) *Timeline {
 	return t
 }
 
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+
 func sampleMap(r *rand.Rand) *allocator.Map {
 	const page = 2 << 20
 	m := &allocator.Map{}

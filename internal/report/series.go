@@ -24,10 +24,7 @@ func (p Page) memory(i int) template.HTML {
 			top = max(top, float64(m.Reserved), float64(m.Live))
 		}
 	}
-	unit, name := float64(mebibyte), " MiB"
-	if top >= 4*gibibyte {
-		unit, name = gibibyte, " GiB"
-	}
+	unit, name := scale(int64(top))
 	peaks := p.Runs[i].Memory
 	var live, reserved plotter.XYs
 	for _, m := range peaks {

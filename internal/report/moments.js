@@ -1,0 +1,185 @@
+// Draws the map of memory at the moment of a slider. Each figure with maps has a template with the maps
+// of its run, as moments.go encodes them. A map is decoded when it is shown.
+"use strict";
+for (const bar of document.querySelectorAll(".moments")) {
+  const figures = [...document.querySelectorAll("#map figure[data-moments]")];
+  const field = name => bar.querySelector(`[name=${name}]`);
+  const [range, first, second] = ["at", "first", "second"].map(field);
+  const filters = {stream: field("stream"), pool: field("pool")};
+
+  // A Reader reads varints and texts.
+  class Reader {
+    constructor(bytes) { this.bytes = bytes; this.at = 0; }
+    number() {
+      for (let value = 0, scale = 1; ; scale *= 128) {
+        const b = this.bytes[this.at++];
+        value += (b & 127) * scale;
+        if (b < 128) return value;
+      }
+    }
+    signed() {
+      const v = this.number();
+      return v % 2 ? -(v + 1) / 2 : v / 2;
+    }
+    text() {
+      const length = this.number();
+      this.at += length;
+      return new TextDecoder().decode(this.bytes.subarray(this.at - length, this.at));
+    }
+    list(f) { return Array.from({length: this.number()}, f); }
+  }
+
+  async function unpack(figure) {
+    const packed = atob(figure.querySelector("template").content.textContent);
+    const bytes = new Uint8Array(packed.length);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = packed.charCodeAt(i);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    const r = new Reader(new Uint8Array(await new Response(stream).arrayBuffer()));
+    const texts = r.list(() => r.text());
+    const word = () => texts[r.number()];
+    const kinds = r.list(() => ({class: word(), label: word(), text: word(), stream: word(), pool: word(), length: r.number()}));
+    const moments = r.list(() => {
+      const length = r.number(), start = r.at, ms = r.number();
+      r.at = start + length;
+      return {start, ms};
+    });
+    const read = i => {
+      r.at = moments[i].start;
+      return {
+        ms: r.number(), when: word(), gap: word(), label: word(), note: word(),
+        legend: r.list(() => ({class: word(), name: word(), amount: word()})),
+        lanes: r.list(() => lane(r, word(), kinds)),
+      };
+    };
+    return {kinds, moments, read};
+  }
+
+  function lane(r, name, kinds) {
+    const l = {name, used: r.number(), ticks: r.number()};
+    let at = 0, addr = 0;
+    l.boxes = r.list(() => {
+      const id = r.number();
+      if (id % 2) {
+        at += r.number();
+        addr += r.signed();
+      }
+      const kind = kinds[Math.floor(id / 2)];
+      const box = {kind, at, addr};
+      at += kind.length;
+      addr += kind.length;
+      return box;
+    });
+    return l;
+  }
+
+  const element = (name, className, text = "") => {
+    const e = document.createElement(name);
+    e.className = className;
+    e.textContent = text;
+    return e;
+  };
+  const tip = b => b.kind.stream ? `${b.kind.text}\n0x${b.addr.toString(16)}, ${[b.kind.stream, b.kind.pool].filter(s => s).join(", ")}` : b.kind.text;
+
+  function draw(figure, moment) {
+    const track = figure.querySelector(".track");
+    const whole = track.dataset.length * 2 ** 20;
+    const part = (bytes, of) => Math.max(100 * bytes / of, 0) + "%";
+    const rows = [];
+    for (const l of moment.lanes) {
+      const name = element("div", "name");
+      name.append(element("span", "", l.name));
+      const row = element("div", "lane");
+      const back = element("s", "");
+      back.style.width = part(l.used, whole);
+      row.append(back);
+      if (l.ticks) {
+        const marks = element("u", "");
+        marks.style.width = back.style.width;
+        marks.style.backgroundSize = part(l.ticks, l.used) + " 100%";
+        row.append(marks);
+      }
+      for (const b of l.boxes) {
+        const off = Object.keys(filters).some(f => filters[f].value && filters[f].value !== b.kind[f]);
+        const e = element("b", b.kind.class + (off ? " off" : ""), b.kind.label);
+        e.style.left = part(b.at, whole);
+        e.style.width = part(b.kind.length, whole);
+        e.dataset.t = tip(b);
+        row.append(e);
+      }
+      rows.push(name, row);
+    }
+    track.replaceChildren(track.firstElementChild, ...rows);
+    track.parentElement.setAttribute("aria-label", moment.label);
+    figure.querySelector(".tip").hidden = true;
+    figure.querySelector(".when").textContent = `${moment.when}: ${moment.gap}`;
+    figure.querySelector(".whole").textContent = moment.label;
+    figure.querySelector(".note").textContent = moment.note;
+    figure.querySelector(".same").textContent = "";
+    figure.querySelector(".shares").replaceChildren(...moment.legend.map(s => {
+      const item = element("li", ""), name = element("span", "");
+      name.append(element("i", "key " + s.class), s.name);
+      item.append(name, " ", element("span", "", s.amount));
+      return item;
+    }));
+  }
+
+  const runs = new Map(); // unpacked, by figure
+  const run = async figure => {
+    if (!runs.has(figure)) runs.set(figure, unpack(figure));
+    return runs.get(figure);
+  };
+
+  // offer fills a filter with what occurs in the runs.
+  function offer(filter, found) {
+    const kept = filters[filter].value;
+    const values = [...new Set(found)].filter(v => v).sort();
+    filters[filter].replaceChildren(new Option("all " + filter + "s", ""), ...values.map(v => new Option(v, v)));
+    filters[filter].value = values.includes(kept) ? kept : "";
+    filters[filter].parentElement.hidden = values.length < 2;
+  }
+
+  // show draws the chosen runs at the place of the slider. Of calls that overlap, the last one counts.
+  let calls = 0;
+  async function show() {
+    const call = ++calls;
+    const chosen = [figures[first.value]];
+    if (second.value && second.value !== first.value) chosen.push(figures[second.value]);
+    const all = await Promise.all(chosen.map(run));
+    if (call !== calls) return;
+    for (const f of figures) f.hidden = !chosen.includes(f);
+    figures[0].parentElement.classList.toggle("two", chosen.length > 1);
+    range.max = all[0].moments.length - 1;
+    for (const f in filters) offer(f, all.flatMap(r => r.kinds.map(k => k[f])));
+    const ms = all[0].moments[range.value].ms;
+    for (const [i, r] of all.entries()) {
+      const at = i ? Math.max(0, r.moments.findLastIndex(m => m.ms <= ms)) : +range.value;
+      const moment = r.read(at);
+      draw(chosen[i], moment);
+      if (i) continue;
+      range.setAttribute("aria-valuetext", moment.when + ", " + moment.gap);
+      bar.querySelector("output").textContent = moment.when;
+    }
+    dispatchEvent(new Event("resize")); // for the axes
+    bar.dataset.ready = calls;
+  }
+  const peak = () => {
+    range.max = figures[first.value].dataset.moments - 1;
+    range.value = figures[first.value].dataset.peak;
+  };
+  if (!window.DecompressionStream) {
+    bar.replaceChildren("This browser cannot unpack the other moments. The maps are those at the peak.");
+    bar.hidden = false;
+    continue;
+  }
+  first.addEventListener("change", () => { peak(); show(); });
+  for (const e of [range, second, ...Object.values(filters)]) e.addEventListener("input", show);
+  bar.querySelector("button").addEventListener("click", () => { peak(); show(); });
+  addEventListener("beforeprint", () => {
+    for (const f in filters) filters[f].value = "";
+    peak();
+    show();
+  });
+  bar.hidden = false;
+  peak();
+  show();
+}
