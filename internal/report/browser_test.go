@@ -9,19 +9,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"mlpool/allocator"
 )
 
 // TestBrowser opens pages in a real browser.
 func TestBrowser(t *testing.T) {
 	b := openBrowser(t)
 	for name, test := range map[string]func(*testing.T, *browser){
-		"phone": testPhone, "moments": testMoments, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
+		"phone": testPhone, "moments": testMoments, "hostile map": testHostileMap, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.T = t
@@ -128,80 +125,6 @@ func testLanes(t *testing.T, b *browser) {
 	if tip := b.text(`document.querySelector("#map .tip").innerText`); !strings.Contains(tip, "free, ") || !strings.Contains(tip, "0x7f2a") {
 		t.Errorf("the tip says %q", tip)
 	}
-}
-
-// testMoments moves the slider, chooses runs, and filters. The boxes are those that Go draws.
-func testMoments(t *testing.T, b *browser) {
-	p := sampleTrace(3, 20, 300)
-	b.load(p)
-	draws := 0.
-	wait := func() {
-		t.Helper()
-		for draws++; b.number(`+(document.querySelector(".moments").dataset.ready || 0)`) < draws; {
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
-	want := func(what, script string, want float64) {
-		t.Helper()
-		if got := b.number(script); got != want {
-			t.Errorf("%s: %g, want %g", what, got, want)
-		}
-	}
-	set := func(field string, value any) {
-		t.Helper()
-		b.number(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("input")); e.dispatchEvent(new Event("change")); return 0; })(document.querySelector(".moments [name=%s]"))`, fmt.Sprint(value), field))
-		wait()
-	}
-	boxes := func(run, at int) float64 {
-		n := 0
-		for _, l := range newMapPainter(p.colours(), p.laneBytes()).draw("", p.Runs[run].Moments[at].Map).Lanes {
-			n += len(l.Boxes)
-		}
-		return float64(n)
-	}
-	const shown = `document.querySelectorAll("#map figure:not([hidden])")`
-	wait()
-	peak := fullest(p.Runs[0].Moments)
-	want("runs", shown+`.length`, 1)
-	want("at the peak", shown+`[0].querySelectorAll("b").length`, boxes(0, peak))
-	set("at", 3)
-	want("moment 3", shown+`[0].querySelectorAll("b").length`, boxes(0, 3))
-	b.number(`(document.querySelector("[name=at]").focus(), 0)`)
-	b.do(chromedp.KeyEvent(kb.ArrowRight))
-	wait()
-	want("the key →", shown+`[0].querySelectorAll("b").length`, boxes(0, 4))
-	if said := b.text(`document.querySelector("[name=at]").getAttribute("aria-valuetext")`); !strings.HasPrefix(said, "request 500, ") {
-		t.Errorf("the slider says %q", said)
-	}
-	set("second", 2)
-	want("two runs", shown+`.length`, 2)
-	want("the second run", shown+`[1].querySelectorAll("b").length`, boxes(2, 4))
-	set("stream", "stream 0x1")
-	streams := 0.
-	for _, s := range p.Runs[0].Moments[4].Map.Segments {
-		for _, block := range s.Blocks {
-			if block.Stream == 1 {
-				streams++
-			}
-		}
-	}
-	want("of stream 1", shown+`[0].querySelectorAll("b:not(.off):not(.edge)").length`, streams)
-	set("pool", "pool large") // that of stream 2
-	want("of no stream", shown+`[0].querySelectorAll("b:not(.off)").length`, 0)
-	b.number(`(dispatchEvent(new Event("beforeprint")), 0)`)
-	wait()
-	want("printed", shown+`[0].querySelectorAll("b:not(.off)").length`, boxes(0, peak))
-	b.screenshot("report-moments.png")
-
-	hostile := sampleTrace(1, 3, 20)
-	for _, m := range hostile.Runs[0].Moments {
-		m.Map.Segments[0].Blocks[0].Tag, m.Map.Segments[0].Blocks[0].State = "</template><img src=x>\"'", allocator.MapLive
-	}
-	b.load(hostile)
-	draws = 0
-	wait()
-	want("images", `document.querySelectorAll("img").length`, 0)
-	want("with the tag", `[...document.querySelectorAll("#map b")].filter(e => e.dataset.t.startsWith("</template><img src=x>\"'")).length`, 1)
 }
 
 // testPinch zooms with two fingers.

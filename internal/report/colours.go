@@ -73,7 +73,13 @@ func (p Page) palette() []int {
 func (p Page) class(i int) string { return fmt.Sprintf("c%d", p.palette()[i]) }
 
 // unnumbered returns a name without the number at its end, as in weights 0, weights 1.
-func unnumbered(name string) string { return cmp.Or(strings.TrimRight(name, " 0123456789"), name) }
+// The number of a line, as in model.py:12, stays.
+func unnumbered(name string) string {
+	if short := strings.TrimRight(name, " 0123456789"); short != "" && !strings.HasSuffix(short, ":") {
+		return short
+	}
+	return name
+}
 
 // mostColours is how many operations have their own colour; the rest share one.
 const mostColours = 8

@@ -4,17 +4,21 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"mlpool/internal/stats"
 	"mlpool/internal/text"
 )
 
-// headline says in a few sentences which runs diverged, which is fastest and which reserves least.
+// headline says in a few sentences what holds the memory of a trace, which runs diverged, which is fastest
+// and which reserves least.
 func (p Page) headline() []string {
-	said := p.diverged()
+	said := append(p.explained(), p.diverged()...)
 	timed := p.timed()
 	unit, each := p.unit()
 	switch untold := p.untold(); {
+	case len(timed) == 0 && len(said) > 0 && p.Replay:
+		// Only the memory was asked for.
 	case len(timed) == 0:
 		said = append(said, fmt.Sprintf("No whole %s was timed.", p.turn()))
 	case untold != "":
@@ -32,6 +36,47 @@ func (p Page) headline() []string {
 		return said
 	}
 	return append(said, p.least()...)
+}
+
+// explained says what holds most live memory at the peak, what should change, and why the first run reserves
+// more than is live.
+func (p Page) explained() (said []string) {
+	var parts []string
+	if len(p.Blocks) > 0 && p.Blocks[0].AtPeak > 0 {
+		live := int64(0)
+		for _, t := range p.Blocks {
+			live += t.AtPeak
+		}
+		first := p.Blocks[0]
+		who := first.Name() + " holds"
+		if first.Tag == "" {
+			who = "blocks without a tag hold"
+		}
+		parts = append(parts, fmt.Sprintf("at the peak, %s %s of %s live", who, first.Live(), text.Bytes(live)))
+	}
+	if len(p.Changes) > 0 {
+		if c := p.Changes[0]; c.To < c.From {
+			parts = append(parts, fmt.Sprintf("with %s, %s would be reserved instead of %s", clipped(cmp.Or(c.Command, c.Name)), text.Bytes(c.To), text.Bytes(c.From)))
+		} else {
+			parts = append(parts, "no change that was tried would reserve less")
+		}
+	}
+	if len(parts) > 0 {
+		sentence := strings.Join(parts, "; ")
+		said = append(said, strings.ToUpper(sentence[:1])+sentence[1:]+".")
+	}
+	for _, r := range p.Runs {
+		if len(r.Moments) == 0 {
+			continue
+		}
+		s := r.Moments[fullest(r.Moments)].Gap
+		sentence := fmt.Sprintf("%s reserves %s", r.Name, text.Bytes(s.Reserved))
+		if all := largestCauses(s); len(all) > 0 {
+			sentence += fmt.Sprintf(", and %s of it is not live. Most of that is %s, %s: %s", text.Bytes(s.Reserved-s.Live), all[0], text.Bytes(s.Bytes[all[0]]), all[0].Text())
+		}
+		return append(said, sentence+".")
+	}
+	return said
 }
 
 // diverged names the runs that diverged, in a sentence for each epoch.

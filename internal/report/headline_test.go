@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/internal/gap"
 )
 
 // timed returns a run of seven epochs. The first is slow; the others take about ms each, times
@@ -52,6 +54,10 @@ func TestHeadline(t *testing.T) {
 		both    = " custom and plan reserve least, 102.0 MiB; cuda reserves most, 128.0 MiB."
 		tooFew  = "Not enough epochs to tell which is faster: run at least 7, since the first does not count."
 	)
+	tags := []TagBlocks{{Tag: "conv model.py:12", AtPeak: 2 << 20}, {Tag: "relu", AtPeak: 1 << 20}}
+	split := gap.Split{Live: 3 << 20, Reserved: 4 << 20}
+	split.Bytes[gap.Fragments] = 1 << 20
+	explained := []Run{{Name: "torch", Recording: Recording{Moments: []Moment{{Gap: split}}}}}
 	for _, test := range []struct {
 		name string
 		page Page
@@ -101,6 +107,12 @@ func TestHeadline(t *testing.T) {
 			"tlsf is the fastest: 40.0 ns a call. Compared with tlsf, cuda takes 102.5 % longer."},
 		{"the first was not timed", Page{Replay: true, Turns: true, Runs: []Run{calls("torch"), calls("tlsf", 40, 39, 41, 40, 41, 40), calls("cuda", 81, 80, 82, 81, 83, 82)}},
 			"tlsf is the fastest: 40.0 ns a call. Compared with tlsf, cuda takes 102.5 % longer."},
+		{"a trace", Page{Replay: true, Runs: explained, Blocks: tags, Changes: []Change{{"expandable segments", "A=b", 4 << 20, 2 << 20}}},
+			"At the peak, conv model.py:12 holds 2.0 MiB of 3.0 MiB live; with A=b, 2.0 MiB would be reserved instead of 4.0 MiB. torch reserves 4.0 MiB, and 1.0 MiB of it is not live. Most of that is fragments, 1.0 MiB: " + gap.Fragments.Text() + "."},
+		{"nothing helps", Page{Replay: true, Turns: true, Runs: []Run{calls("torch", 40)}, Changes: []Change{{"x", "", 4 << 20, 5 << 20}}},
+			"No change that was tried would reserve less. torch takes 40.0 ns a call."},
+		{"no tags", Page{Replay: true, Runs: []Run{{Name: "torch"}}, Blocks: []TagBlocks{{AtPeak: 1 << 20}}},
+			"At the peak, blocks without a tag hold 1.0 MiB of 1.0 MiB live."},
 		{"many equal", Page{Turns: true, Runs: append(slices.Repeat([]Run{b}, 7), c)},
 			"plan, plan, plan, plan and 3 more are equally fast within noise: 40.1 ms an epoch. Compared with plan, cuda takes 25.0 % longer. 7 reserve least, 102.0 MiB; cuda reserves most, 128.0 MiB."},
 		{"reserved is not known of one", Page{Replay: true, Runs: []Run{held("tlsf", 4<<20), held("plan", 5<<20), held("cuda", 0)}},

@@ -182,7 +182,7 @@ func (p Page) encode(run string, all []Moment, d *mapPainter) (string, error) {
 	for _, m := range all {
 		drawn := d.draw(run, m.Map)
 		body := binary.AppendUvarint(nil, uint64(max(0, m.MS)))
-		for _, s := range []string{p.when(m), gapText(m.Gap), drawn.Label, drawn.Note} {
+		for _, s := range []string{p.when(m), gapText(m.Gap), segmentsText(m.Map), drawn.Note} {
 			body = binary.AppendUvarint(body, e.text(s))
 		}
 		legend := shares(m.Map, d.colours)

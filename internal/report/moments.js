@@ -46,7 +46,7 @@ for (const bar of document.querySelectorAll(".moments")) {
     const read = i => {
       r.at = moments[i].start;
       return {
-        ms: r.number(), when: word(), gap: word(), label: word(), note: word(),
+        ms: r.number(), when: word(), gap: word(), segments: word(), note: word(),
         legend: r.list(() => ({class: word(), name: word(), amount: word()})),
         lanes: r.list(() => lane(r, word(), kinds)),
       };
@@ -109,10 +109,10 @@ for (const bar of document.querySelectorAll(".moments")) {
       rows.push(name, row);
     }
     track.replaceChildren(track.firstElementChild, ...rows);
-    track.parentElement.setAttribute("aria-label", moment.label);
+    track.parentElement.setAttribute("aria-label", `${moment.when}: ${moment.gap}`);
     figure.querySelector(".tip").hidden = true;
     figure.querySelector(".when").textContent = `${moment.when}: ${moment.gap}`;
-    figure.querySelector(".whole").textContent = moment.label;
+    figure.querySelector(".whole").textContent = moment.segments;
     figure.querySelector(".note").textContent = moment.note;
     figure.querySelector(".same").textContent = "";
     figure.querySelector(".shares").replaceChildren(...moment.legend.map(s => {

@@ -279,7 +279,7 @@ func (s *sheet) addMaps(p Page) error {
 		f := figure{Name: r.Name, Panel: newMapPainter(classes, bytes).draw(r.Name, m.Map), Legend: shares(m.Map, classes), slider: sliders[i]}
 		f.Text = f.Panel.Label
 		if f.Shown > 0 {
-			f.When = p.when(m) + ": " + gapText(m.Gap)
+			f.When, f.Text = p.when(m)+": "+gapText(m.Gap), segmentsText(m.Map)
 			f.Number = s.Sliders
 			s.Sliders++
 		}

@@ -123,11 +123,25 @@ func (d *mapPainter) draw(run string, m *allocator.Map) panel {
 
 // mapText describes the map of a run in words.
 func mapText(run string, m *allocator.Map) string {
-	live, reserved, largest := totals(m)
-	segments := m.Segments
-	if !slices.ContainsFunc(segments, func(s allocator.MapSegment) bool { return s.Kind != allocator.MapUnknown }) {
-		return fmt.Sprintf("%s has %s live in %s. What it has reserved around them is unknown.", run, text.Bytes(live), text.Count(len(segments), "block"))
+	live, reserved, _ := totals(m)
+	if unknownSegments(m) {
+		return fmt.Sprintf("%s has %s live in %s. What it has reserved around them is unknown.", run, text.Bytes(live), text.Count(len(m.Segments), "block"))
 	}
+	return fmt.Sprintf("%s has %s live of %s reserved, in %s", run, text.Bytes(live), text.Bytes(reserved), segmentsText(m))
+}
+
+// unknownSegments reports whether a map shows only blocks.
+func unknownSegments(m *allocator.Map) bool {
+	return !slices.ContainsFunc(m.Segments, func(s allocator.MapSegment) bool { return s.Kind != allocator.MapUnknown })
+}
+
+// segmentsText counts the segments of a map.
+func segmentsText(m *allocator.Map) string {
+	segments := m.Segments
+	if unknownSegments(m) {
+		return text.Count(len(segments), "block") + ". What is reserved around them is unknown."
+	}
+	_, _, largest := totals(m)
 	stitches, idle := 0, 0
 	for _, s := range segments {
 		if s.Kind == allocator.MapStitch {
@@ -137,7 +151,7 @@ func mapText(run string, m *allocator.Map) string {
 			idle++
 		}
 	}
-	said := fmt.Sprintf("%s has %s live of %s reserved, in %s", run, text.Bytes(live), text.Bytes(reserved), text.Count(len(segments)-stitches, "segment"))
+	said := text.Count(len(segments)-stitches, "segment")
 	if stitches > 0 {
 		said += " and " + text.Count(stitches, "stitch")
 	}

@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"mlpool/internal/text"
 )
 
 // A changeRow is a Change as text.
-type changeRow struct{ Name, From, To, Saving, Command string }
+type changeRow struct {
+	Name, From, To, Saving string
+	Command                []string
+}
 
 // A cardRow is a Card as text, with the length of its bar in percent.
 type cardRow struct {
@@ -23,7 +27,7 @@ const mostTags = 30
 // addTrace adds what is known of the trace itself.
 func (s *sheet) addTrace(p Page) {
 	for _, c := range p.Changes {
-		s.Changes = append(s.Changes, changeRow{c.Name, text.Bytes(c.From), text.Bytes(c.To), saving(c), c.Command})
+		s.Changes = append(s.Changes, changeRow{c.Name, text.Bytes(c.From), text.Bytes(c.To), saving(c), strings.SplitAfter(c.Command, "=")})
 	}
 	top := int64(1)
 	for _, c := range p.Cards {
@@ -141,7 +145,7 @@ func heatOf(all []SizeCell) *heat {
 			cell := heatCell{Never: age < 0}
 			if c := cells[place{size, age}]; c.Blocks > 0 {
 				cell.Text = fmt.Sprintf("%s of %s or more, age %s: %s", text.Count(c.Blocks, "block"), row.Size, h.Ages[i], text.Bytes(c.Bytes))
-				cell.Warmth = 12 + int(math.Round(88*math.Sqrt(float64(max(0, c.Bytes))/float64(most))))
+				cell.Warmth = 12 + int(math.Round(88*math.Cbrt(float64(max(0, c.Bytes))/float64(most))))
 			}
 			row.Cells = append(row.Cells, cell)
 		}

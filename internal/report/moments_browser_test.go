@@ -1,0 +1,97 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"mlpool/allocator"
+)
+
+// shownMaps are the figures that the slider shows.
+const shownMaps = `document.querySelectorAll("#map figure:not([hidden])")`
+
+// drawn waits until the slider has drawn maps that many times.
+func (b *browser) drawn(times int) {
+	b.Helper()
+	for b.number(`+(document.querySelector(".moments").dataset.ready || 0)`) < float64(times) {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (b *browser) wants(what, script string, want int) {
+	b.Helper()
+	if got := b.number(script); got != float64(want) {
+		b.Errorf("%s: %g, want %d", what, got, want)
+	}
+}
+
+// testMoments moves the slider, chooses runs, and filters. The boxes are those that Go draws.
+func testMoments(t *testing.T, b *browser) {
+	p := sampleTrace(3, 20, 300)
+	b.load(p)
+	draws := 1
+	set := func(field string, value any) {
+		t.Helper()
+		b.number(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("input")); return 0; })(document.querySelector(".moments [name=%s]"))`, fmt.Sprint(value), field))
+		draws++
+		b.drawn(draws)
+	}
+	boxes := func(run, at int) (n int) {
+		for _, l := range newMapPainter(p.colours(), p.laneBytes()).draw("", p.Runs[run].Moments[at].Map).Lanes {
+			n += len(l.Boxes)
+		}
+		return n
+	}
+	b.drawn(draws)
+	peak := fullest(p.Runs[0].Moments)
+	b.wants("runs", shownMaps+`.length`, 1)
+	b.wants("at the peak", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, peak))
+	set("at", 3)
+	b.wants("moment 3", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, 3))
+	b.number(`(document.querySelector("[name=at]").focus(), 0)`)
+	b.do(chromedp.KeyEvent(kb.ArrowRight))
+	draws++
+	b.drawn(draws)
+	b.wants("the key →", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, 4))
+	if said := b.text(`document.querySelector("[name=at]").getAttribute("aria-valuetext")`); !strings.HasPrefix(said, "request 500, ") {
+		t.Errorf("the slider says %q", said)
+	}
+	set("second", 2)
+	b.wants("two runs", shownMaps+`.length`, 2)
+	b.wants("the second run", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, 4))
+	set("stream", "stream 0x1")
+	streams := 0
+	for _, s := range p.Runs[0].Moments[4].Map.Segments {
+		for _, block := range s.Blocks {
+			if block.Stream == 1 {
+				streams++
+			}
+		}
+	}
+	b.wants("of stream 1", shownMaps+`[0].querySelectorAll("b:not(.off):not(.edge)").length`, streams)
+	set("pool", "pool large") // that of stream 2
+	b.wants("of no stream", shownMaps+`[0].querySelectorAll("b:not(.off)").length`, 0)
+	b.number(`(dispatchEvent(new Event("beforeprint")), 0)`)
+	draws++
+	b.drawn(draws)
+	b.wants("printed", shownMaps+`[0].querySelectorAll("b:not(.off)").length`, boxes(0, peak))
+}
+
+// testHostileMap draws a tag with markup.
+func testHostileMap(_ *testing.T, b *browser) {
+	const tag = `</template><img src=x>"'`
+	p := sampleTrace(1, 3, 20)
+	for _, m := range p.Runs[0].Moments {
+		block := &m.Map.Segments[0].Blocks[0]
+		block.Tag, block.State = tag, allocator.MapLive
+	}
+	b.load(p)
+	b.drawn(1)
+	b.wants("images", `document.querySelectorAll("img").length`, 0)
+	b.wants("boxes with the tag", fmt.Sprintf(`[...document.querySelectorAll("#map b")].filter(e => e.dataset.t.startsWith(%q)).length`, tag), 1)
+}
