@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -94,4 +95,21 @@ func testHostileMap(_ *testing.T, b *browser) {
 	b.drawn(1)
 	b.wants("images", `document.querySelectorAll("img").length`, 0)
 	b.wants("boxes with the tag", fmt.Sprintf(`[...document.querySelectorAll("#map b")].filter(e => e.dataset.t.startsWith(%q)).length`, tag), 1)
+}
+
+// testCannotUnpack wants a message, and each map at its peak, in a browser without DecompressionStream.
+func testCannotUnpack(t *testing.T, b *browser) {
+	script, err := chromedp.Call(b.ctx, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: "delete window.DecompressionStream"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.load(sampleTrace(2, 3, 20))
+	b.wants("maps", shownMaps+`.length`, 2)
+	b.wants("sliders", `document.querySelectorAll(".moments input").length`, 0)
+	if said := b.text(`document.querySelector(".moments").innerText`); said == "" {
+		t.Error("nothing is said")
+	}
+	if _, err := chromedp.Call(b.ctx, cdppage.RemoveScriptToEvaluateOnNewDocument, cdppage.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: script.Identifier}); err != nil {
+		t.Fatal(err)
+	}
 }
