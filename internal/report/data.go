@@ -109,7 +109,7 @@ type Recording struct {
 	Over string `json:"over,omitempty"`
 	// Step is one training step on the host and the device.
 	Step *Timeline `json:"step,omitempty"`
-	// Peak is the map of the pool at its peak of live memory.
+	// Peak is the map of the pool at its peak of live memory, for a run without Moments.
 	Peak *allocator.Map `json:"peak,omitempty"`
 	// Moments are the memory at some times, in their order. One of them is the first time at which the
 	// reserved bytes were at their highest.

@@ -1,15 +1,16 @@
 // Zooms and pans lanes of boxes and describes the box under the pointer. All panels of a figure
-// share one view. Zoom widens the track in its panel; panning scrolls the panel.
+// share one view, also those that are hidden. Zoom widens the track in its panel; panning scrolls the panel.
 "use strict";
 for (const figure of document.querySelectorAll(".lanes")) {
   const pans = [...figure.querySelectorAll(".pan")];
   const most = 256;
   let zoom = 1;
+  const front = () => pans.find(p => p.clientWidth) || pans[0];
 
   // zoomTo keeps the point at x pixels from the left of the panel in place.
-  function zoomTo(to, x = pans[0].clientWidth / 2) {
+  function zoomTo(to, x = front().clientWidth / 2) {
     to = Math.min(Math.max(to, 1), most);
-    const left = (pans[0].scrollLeft + x) * to / zoom - x;
+    const left = (front().scrollLeft + x) * to / zoom - x;
     zoom = to;
     figure.style.setProperty("--zoom", zoom);
     for (const p of pans) {
@@ -19,7 +20,7 @@ for (const figure of document.querySelectorAll(".lanes")) {
   }
 
   function panBy(share) {
-    const left = pans[0].scrollLeft + share * pans[0].clientWidth;
+    const left = front().scrollLeft + share * front().clientWidth;
     for (const p of pans) p.scrollLeft = left;
   }
 
@@ -102,5 +103,10 @@ for (const figure of document.querySelectorAll(".lanes")) {
     drawAxis(pan.firstElementChild);
   }
   addEventListener("beforeprint", () => zoomTo(1));
-  addEventListener("resize", () => pans.forEach(p => drawAxis(p.firstElementChild)));
+  addEventListener("resize", () => {
+    for (const p of pans) {
+      drawAxis(p.firstElementChild);
+      p.scrollLeft = front().scrollLeft;
+    }
+  });
 }

@@ -110,7 +110,7 @@ for (const bar of document.querySelectorAll(".moments")) {
     }
     track.replaceChildren(track.firstElementChild, ...rows);
     track.parentElement.setAttribute("aria-label", `${moment.when}: ${moment.gap}`);
-    figure.querySelector(".tip").hidden = true;
+    figure.closest(".lanes").querySelector(".tip").hidden = true;
     figure.querySelector(".when").textContent = `${moment.when}: ${moment.gap}`;
     figure.querySelector(".whole").textContent = moment.segments;
     figure.querySelector(".note").textContent = moment.note;

@@ -38,7 +38,7 @@ func testMoments(t *testing.T, b *browser) {
 	draws := 1
 	set := func(field string, value any) {
 		t.Helper()
-		b.number(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("input")); return 0; })(document.querySelector(".moments [name=%s]"))`, fmt.Sprint(value), field))
+		b.number(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event(e.name === "first" ? "change" : "input")); return 0; })(document.querySelector(".moments [name=%s]"))`, fmt.Sprint(value), field))
 		draws++
 		b.drawn(draws)
 	}
@@ -65,6 +65,13 @@ func testMoments(t *testing.T, b *browser) {
 	set("second", 2)
 	b.wants("two runs", shownMaps+`.length`, 2)
 	b.wants("the second run", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, 4))
+	b.click(`document.querySelector("#map [data-zoom='2']")`)
+	b.wants("maps with the same zoom", `[...`+shownMaps+`].filter(f => Math.abs(f.querySelector(".track").clientWidth - 2 * f.querySelector(".pan").clientWidth) < 2 && f.querySelector(".pan").scrollLeft > 0).length`, 2)
+	set("first", 1)
+	b.wants("another run", shownMaps+`[0].querySelectorAll("b").length`, boxes(1, fullest(p.Runs[1].Moments)))
+	b.wants("the second run at that request", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, fullest(p.Runs[1].Moments)))
+	set("first", 0)
+	set("at", 4)
 	set("stream", "stream 0x1")
 	streams := 0
 	for _, s := range p.Runs[0].Moments[4].Map.Segments {
@@ -109,7 +116,7 @@ func testCannotUnpack(t *testing.T, b *browser) {
 	if said := b.text(`document.querySelector(".moments").innerText`); said == "" {
 		t.Error("nothing is said")
 	}
-	if _, err := chromedp.Call(b.ctx, cdppage.RemoveScriptToEvaluateOnNewDocument, cdppage.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: script.Identifier}); err != nil {
+	if _, err := chromedp.Call(b.ctx, cdppage.RemoveScriptToEvaluateOnNewDocument, cdppage.RemoveScriptToEvaluateOnNewDocumentParams(script)); err != nil {
 		t.Fatal(err)
 	}
 }

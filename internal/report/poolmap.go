@@ -86,6 +86,7 @@ type mapLook struct {
 	pool  string
 }
 
+// newMapPainter returns a painter for lanes of bytes bytes.
 func newMapPainter(c colours, bytes int64) *mapPainter {
 	return &mapPainter{c, bytes, map[mapLook]box{}}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // sampleMoments returns the memory of a pool at n moments. Each map has about the given number of blocks,
-// few of which change from one moment to the next. Half of the moments before the last one are growth.
+// few of which change from one moment to the next. The pool grows in the first half.
 func sampleMoments(r *rand.Rand, n, blocks int) []Moment {
 	const size = 2 << 20
 	tags := []string{"conv2d model.py:12", "linear model.py:31", "relu", "optimizer.step", "loss"}
