@@ -73,8 +73,8 @@ func thinned(all, n, keep int) []int {
 	return out
 }
 
-// mostMapBytes is the largest size of the encoded maps of a page.
-const mostMapBytes = 7 << 20
+// mostMapBytes is the largest size of the encoded maps of a page. The rest of a page of four runs needs up to 3 MiB.
+const mostMapBytes = 6 << 20
 
 // A slider is the maps of a run at all moments that the page shows.
 type slider struct {
