@@ -50,7 +50,7 @@ func sampleMoments(r *rand.Rand, n, blocks int) []Moment {
 			s.Blocks = slices.Clone(s.Blocks)
 			m.Segments = append(m.Segments, s)
 		}
-		split := gap.Of(*m, 0, gap.Growth{Bytes: 300 << 10, Stream: 1, Pool: "small"}, func(addr uintptr) int64 { return int64(addr % 97) })
+		split := gap.Of(*m, 0, gap.Growth{Bytes: 300 << 10, Stream: 1}, func(addr uintptr) int64 { return int64(addr % 97) })
 		all = append(all, Moment{MS: float64(100 * (at + 1)), Gap: split, Map: m})
 	}
 	return all
