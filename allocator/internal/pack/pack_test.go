@@ -271,8 +271,9 @@ func TestCompress(t *testing.T) {
 	}
 }
 
-// FuzzPack packs a few blocks of any lives, four bytes each. Of more blocks a list
-// that does not meet its lower bound costs the whole search.
+// FuzzPack packs a few blocks of any lives, four bytes each, and searches for the least that the
+// first of them need. Of more blocks a list that does not meet its lower bound costs the whole
+// search.
 func FuzzPack(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{1, 0, 5, 1, 2, 3, 9, 1, 1, 5, 2, 1})
@@ -288,6 +289,13 @@ func FuzzPack(f *testing.F) {
 		checkPacked(t, blocks, bytes)
 		if Pack(again) != bytes || !slices.Equal(again, blocks) {
 			t.Errorf("two runs differ")
+		}
+		few := blocks[:min(len(blocks), 8)]
+		quick := Pack(few)
+		least, bound := Search(t.Context(), few, 0)
+		checkPacked(t, few, least)
+		if least > quick || least != bound {
+			t.Errorf("Search needs %d bytes with a bound of %d, Pack %d", least, bound, quick)
 		}
 	})
 }
