@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"mlpool/allocator"
+	"mlpool/allocator/internal/pack"
 )
 
 // An edge is the begin or end of the life of a buffer.
@@ -128,23 +129,25 @@ func playEdges(edges []edge) (*Requests, error) {
 // calls, so no two are at the same time. A block that is never freed is live to the end. The
 // format has no streams.
 func (r *Requests) WriteMiniMalloc(w io.Writer) error {
-	upper := make([]int, len(r.Events)) // by the event that allocates the buffer
-	begun := make([]int, r.Slots)       // event that allocated the block of a slot
-	for i, e := range r.Events {
-		if e.Free {
-			upper[begun[e.Slot]] = i
-		} else {
-			begun[e.Slot], upper[i] = i, len(r.Events)
-		}
-	}
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "id,lower,upper,size")
-	id := 0
-	for i, e := range r.Events {
-		if !e.Free {
-			fmt.Fprintf(out, "%d,%d,%d,%d\n", id, i, upper[i], e.Bytes)
-			id++
-		}
+	for id, b := range r.lives() {
+		fmt.Fprintf(out, "%d,%d,%d,%d\n", id, b.Start, b.End, b.Size)
 	}
 	return out.Flush()
+}
+
+// lives returns the sizes and lives of the blocks, in the order of the Allocs.
+func (r *Requests) lives() []pack.Interval {
+	blocks := make([]pack.Interval, 0, r.Allocs)
+	begun := make([]int, r.Slots) // index in blocks of the block of a slot
+	for i, e := range r.Events {
+		if e.Free {
+			blocks[begun[e.Slot]].End = i
+			continue
+		}
+		begun[e.Slot] = len(blocks)
+		blocks = append(blocks, pack.Interval{Size: e.Bytes, Start: i, End: len(r.Events)})
+	}
+	return blocks
 }

@@ -126,7 +126,7 @@ func checkWritten(t *testing.T, tr *Requests) {
 		name    string
 		write   func(*Requests, io.Writer) error
 		streams bool
-	}{{"RMM", (*Requests).WriteRMM, true}, {"MiniMalloc", (*Requests).WriteMiniMalloc, false}} {
+	}{{"RMM", (*Requests).WriteRMM, true}, {"MiniMalloc", (*Requests).WriteMiniMalloc, false}, {"packed", writePacked, false}} {
 		var text bytes.Buffer
 		if err := format.write(tr, &text); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ type options struct {
 	traceDevice                  int
 	exportRMM, exportMiniMalloc  string
 	runs                         int
-	limit                        time.Duration
+	limit, pack                  time.Duration
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -54,6 +54,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.draw, "draw", "", "measure nothing, but draw to -plots the figures in `file`, which -csv wrote; -scenario, -allocator and -case choose among them")
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; runs no other scenario unless -scenario names some")
 	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that allocbench's README.md compares unless -allocator names others")
+	flags.DurationVar(&o.pack, "pack", 0, "search for this `time` for the least memory that holds -trace if all of it is known ahead, and measure nothing; -export-minimalloc writes the offsets too")
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
@@ -87,6 +88,10 @@ func (o *options) valid() error {
 		return fmt.Errorf("-runs is 1 or more, not %d", o.runs)
 	case o.limit <= 0:
 		return fmt.Errorf("-limit is more than 0, not %v", o.limit)
+	case o.pack < 0:
+		return fmt.Errorf("-pack is more than 0, not %v", o.pack)
+	case o.pack > 0 && o.trace == "":
+		return errors.New("-pack needs -trace")
 	case o.trace == "" && o.exports():
 		return errors.New("-export-rmm and -export-minimalloc need -trace")
 	case o.trace != "" && o.traces != "":
@@ -109,7 +114,8 @@ var withoutMeasuring = []struct {
 	allows []string
 }{
 	{"export-rmm", []string{"export-minimalloc", "trace", "trace-device"}},
-	{"export-minimalloc", []string{"export-rmm", "trace", "trace-device"}},
+	{"export-minimalloc", []string{"export-rmm", "pack", "trace", "trace-device"}},
+	{"pack", []string{"export-minimalloc", "trace", "trace-device"}},
 	{"draw", []string{"plots", "scenario", "allocator", "case"}},
 }
 
