@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"mlpool/internal/stats"
 )
 
 // compared are the allocators of -traces and of the table of strategies in README.md, in its order.
@@ -56,7 +58,7 @@ type tableColumn struct {
 }
 
 // strategiesTable returns a Markdown table of the allocators compared: the time of a call in the default
-// training, and reserved bytes for each live byte, for each trace and for the worst of all trainings.
+// training, and reserved bytes for each live byte, for the worst of all trainings and for the other traces.
 func strategiesTable(rows []row) (string, error) {
 	var all, own []string
 	for _, r := range rows {
@@ -75,10 +77,16 @@ func strategiesTable(rows []row) (string, error) {
 		{"training", []string{defaultTraining}, ratioCell},
 		{fmt.Sprintf("worst of %d trainings", len(own)), own, ratioCell},
 	}
+	var jobs []string
 	for _, name := range all {
 		if !slices.Contains(own, name) {
-			columns = append(columns, tableColumn{strings.TrimSuffix(name, "-expandable"), []string{name}, ratioCell})
+			jobs = append(jobs, name)
 		}
+	}
+	if len(jobs) > 0 {
+		columns = append(columns,
+			tableColumn{fmt.Sprintf("median of %d jobs", len(jobs)), jobs, medianCell},
+			tableColumn{"worst of them", jobs, ratioCell})
 	}
 	var b strings.Builder
 	b.WriteString("| strategy |")
@@ -130,6 +138,15 @@ func ratioCell(rows []row) string {
 		worst = max(worst, r.ratio())
 	}
 	return strconv.FormatFloat(worst, 'f', 2, 64)
+}
+
+// medianCell writes the median ratio.
+func medianCell(rows []row) string {
+	var all []float64
+	for _, r := range rows {
+		all = append(all, r.ratio())
+	}
+	return strconv.FormatFloat(stats.Median(all), 'f', 2, 64)
 }
 
 // writeTable writes the table of rows into a README, or with check returns an error if the README has

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // benched selects a record in a CSV of allocbench.
@@ -101,6 +102,35 @@ func recorded(s *source) string {
 			return s.needed(torchFile, column, key{"trace", j[1] + ".csv.gz", "allocator", "torch-expandable"})
 		}
 		rows = append(rows, append(row, fmt.Sprintf("%.0f; %s; %.2f", torch("cold_ms"), digits(torch("warm_ns_a_call"), 2), torch("ratio"))))
+	}
+	return markdown(rows...)
+}
+
+// jobs is the table of the jobs recorded in other programs: what each allocator reserves at the peak of one replay.
+func jobs(s *source) string {
+	const file = "traces.csv"
+	allocators := []string{"tlsf", "plan", "torch-expandable", "torch"}
+	rows := [][]string{{"reserved / live", "pool", "plan", "PyTorch, `expandable_segments`", "PyTorch"}}
+	for _, j := range [][2]string{
+		{"cnn", "CNN, image sizes drawn"}, {"detection", "detection, image sizes drawn"}, {"diffusion", "diffusion sampling"},
+		{"graph", "graph network, sampled neighbours"}, {"inference", "transformer, inference"}, {"lora", "LoRA fine-tuning, bf16"},
+		{"moe", "mixture of experts, a stream each"}, {"cache-expandable", "cache of random blocks"}, {"reinforcement", "reinforcement learning"},
+		{"serving", "LLM inference, continuous batching"}, {"speech", "speech, lengths drawn"}, {"streams", "random blocks on 8 streams"},
+		{"transformer-expandable", "transformer, training"},
+	} {
+		row, cells, least := []string{j[1]}, []string{}, math.Inf(1)
+		for _, a := range allocators {
+			cells = append(cells, ratio(s, file, "replay", j[0]+" cold", a))
+			v, _ := strconv.ParseFloat(cells[len(cells)-1], 64)
+			least = min(least, v)
+		}
+		for _, c := range cells {
+			if v, _ := strconv.ParseFloat(c, 64); v == least {
+				c = "**" + c + "**"
+			}
+			row = append(row, c)
+		}
+		rows = append(rows, row)
 	}
 	return markdown(rows...)
 }

@@ -33,6 +33,7 @@ func fileTable(s *source) string {
 		{"recorded_h200.csv", "replayed jobs that PyTorch ran", "tools/allocbench"},
 		{"recorded_torch_h200.json", "the same jobs in PyTorch; recorded_h200.csv says when", "tools/traces/replay.py"},
 		{"traces.csv", "memory that each strategy reserves for every recorded trace; CI checks it", "tools/allocbench"},
+		{"advice_h200.csv", "what jobs reserve in PyTorch with settings that a report recommends", "tools/traces/record.py"},
 		{"registers_sm90.csv", "registers and spills of every kernel", "tools/registers.sh"},
 	} {
 		torch := strings.HasPrefix(f.name, torchName)

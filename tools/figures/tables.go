@@ -13,6 +13,7 @@ var tables = []table{
 	{"headline", "README.md", headline},
 	{"epochs", "README.md", epochs},
 	{"torch", "README.md", torchSummary},
+	{"jobs", "README.md", jobs},
 	{"files", "assets/README.md", fileTable},
 	{"trainings", "assets/README.md", trainings},
 	{peersName, "assets/README.md", peersTable},

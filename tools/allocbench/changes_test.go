@@ -1,0 +1,114 @@
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/observe"
+)
+
+// TestAdviceHolds compares what a replay predicts of a change with what the job reserved on a GPU with that change.
+func TestAdviceHolds(t *testing.T) {
+	f, err := os.Open("../../assets/advice_h200.csv")
+	ok(t, err)
+	defer f.Close()
+	r := csv.NewReader(f)
+	r.Comment = '#'
+	_, err = r.Read()
+	ok(t, err)
+	m, err := nullMachine()
+	ok(t, err)
+	s := &session{machine: m}
+	compared := 0
+	for {
+		line, err := r.Read()
+		if err == io.EOF {
+			break
+		}
+		ok(t, err)
+		job, setting := line[0], line[1]
+		if job == "moe" {
+			continue // what it reserves depends on when its streams are done
+		}
+		measured, err := strconv.ParseInt(line[2], 10, 64)
+		ok(t, err)
+		requests, _, err := readTrace(filepath.Join("..", "traces", "testdata", job+".csv.gz"), observe.MostEvents)
+		ok(t, err)
+		for _, c := range append(settingChanges(1<<30), change{open: torchOf(t)}) {
+			if c.name != setting && !(setting == "mlpool" && strings.Contains(c.command, "mlpool")) {
+				continue
+			}
+			predicted, _, err := s.peak(t.Context(), requests, requests.Events, c.open, nullBytes)
+			ok(t, err)
+			if off := math.Abs(float64(predicted)/float64(measured) - 1); off > 0.02 {
+				t.Errorf("%s with %q: %d bytes predicted, %d measured", job, cmp.Or(setting, "no setting"), predicted, measured)
+			}
+			compared++
+		}
+	}
+	if compared < 20 {
+		t.Errorf("only %d rows compared", compared)
+	}
+}
+
+// torchOf opens PyTorch's allocator without settings.
+func torchOf(t *testing.T) func(device) (allocator.Allocator, error) {
+	t.Helper()
+	torch, err := choose("allocator", "torch", contenders(), func(c contender) string { return c.name })
+	ok(t, err)
+	return torch[0].open
+}
+
+// TestEarlierFrees frees a block before the request that made the memory grow.
+func TestEarlierFrees(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
+0,0,allocate,0x2,31457280,0
+0,0,free,0x1,52428800,0
+0,0,free,0x2,31457280,0
+`), observe.MostEvents)
+	ok(t, err)
+	m, err := nullMachine()
+	ok(t, err)
+	found, err := (&session{machine: m}).changes(t.Context(), r, false)
+	ok(t, err)
+	for _, c := range found {
+		if strings.HasPrefix(c.Name, "free blocks of 50.0 MiB") {
+			if c.From != 80*mib || c.To != 50*mib {
+				t.Errorf("%+v, want from 80 to 50 MiB", c)
+			}
+			return
+		}
+	}
+	t.Errorf("no earlier free in %+v", found)
+}
+
+// TestSmallest compares bisection with trying every MiB.
+func TestSmallest(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,5242880,0
+0,0,allocate,0x2,31457280,0
+0,0,free,0x1,5242880,0
+`), observe.MostEvents)
+	ok(t, err)
+	s := &session{}
+	for _, c := range contenders()[:1] {
+		got, err := s.smallest(t.Context(), r, c)
+		ok(t, err)
+		least := int64(0)
+		for bytes := int64(mib); least == 0; bytes += mib {
+			if _, _, err := s.peak(t.Context(), r, r.Events, c.open, bytes); err == nil {
+				least = bytes
+			}
+		}
+		if got < least-mib || got > least+mib {
+			t.Errorf("%s: %d bytes by bisection, %d by trying", c.name, got, least)
+		}
+	}
+}
