@@ -10,7 +10,8 @@ import (
 )
 
 // A Packing gives each block of Requests an offset in one range of memory, such that no two
-// overlap while both are live. No allocator needs less than an optimal one.
+// overlap while both are live. No allocator that leaves blocks where they are needs less than an
+// optimal one.
 type Packing struct {
 	Bytes int64 // that the range has
 	Bound int64 // bytes: no packing needs less. The Packing is optimal if it needs as many

@@ -58,7 +58,8 @@ func TestPacking(t *testing.T) {
 					t.Errorf("%v does not lie in the range", b)
 				}
 				for _, o := range buffers[:i] {
-					if o[lower] < b[upper] && b[lower] < o[upper] && o[offset] < b[offset]+b[size] && b[offset] < o[offset]+o[size] {
+					if o[lower] < b[upper] && b[lower] < o[upper] &&
+						o[offset] < b[offset]+b[size] && b[offset] < o[offset]+o[size] {
 						t.Errorf("%v and %v overlap", o, b)
 					}
 				}

@@ -62,7 +62,7 @@ func (p Page) causes(run string, m Moment) causeTable {
 		for _, h := range m.Gap.Holders[c] {
 			r := holderRow{
 				Tag: cmp.Or(clipped(h.Tag), h.State+", untagged"), Blocks: fmt.Sprint(h.Blocks), Size: text.Bytes(h.Size),
-				Stream: fmt.Sprintf("%#x", h.Stream), Age: "–", Bytes: text.Bytes(h.Bytes),
+				Stream: streamName(h.Stream), Age: "–", Bytes: text.Bytes(h.Bytes),
 			}
 			if h.Born >= 0 && p.Replay {
 				r.Age = fmt.Sprint(max(0, int64(m.MS)-h.Born))

@@ -22,7 +22,7 @@ func TestCauses(t *testing.T) {
 		t.Errorf("%s; sum %s", all, got.Sum)
 	}
 	h := got.Rows[0].Holders
-	if len(h) != 2 || h[0] != (holderRow{"a", "3", "512 B", "0x7", "60", "4.0 MiB"}) || h[1].Age != "–" {
+	if len(h) != 2 || h[0] != (holderRow{"a", "3", "512 B", "7", "60", "4.0 MiB"}) || h[1].Age != "–" {
 		t.Errorf("holders %+v", h)
 	}
 	for _, m := range sampleMoments(newRand(1), 10, 100) {

@@ -48,15 +48,19 @@ func (p Page) explained() (said []string) {
 			live += t.AtPeak
 		}
 		first := p.Blocks[0]
-		who := first.Name() + " holds"
+		who := first.Name()
 		if first.Tag == "" {
-			who = "blocks without a tag hold"
+			who = "blocks without a tag"
 		}
-		parts = append(parts, fmt.Sprintf("at the peak, %s %s of %s live", who, first.Live(), text.Bytes(live)))
+		parts = append(parts, fmt.Sprintf("at the peak, %s of %s live belong to %s", first.Live(), text.Bytes(live), who))
 	}
 	if len(p.Changes) > 0 {
 		if c := p.Changes[0]; c.To < c.From {
-			parts = append(parts, fmt.Sprintf("with %s, %s would be reserved instead of %s", clipped(cmp.Or(c.Command, c.Name)), text.Bytes(c.To), text.Bytes(c.From)))
+			change := fmt.Sprintf("%s are reserved, %s with %s", text.Bytes(c.From), text.Bytes(c.To), clipped(c.Name))
+			if len(p.Changes) > 1 {
+				change += fmt.Sprintf(", %s with %s", text.Bytes(p.Changes[1].To), clipped(p.Changes[1].Name))
+			}
+			parts = append(parts, change)
 		} else {
 			parts = append(parts, "no change that was tried would reserve less")
 		}

@@ -72,7 +72,7 @@ func testMoments(t *testing.T, b *browser) {
 	b.wants("the second run at that request", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, fullest(p.Runs[1].Moments)))
 	set("first", 0)
 	set("at", 4)
-	set("stream", "stream 0x1")
+	set("stream", "stream 1")
 	streams := 0
 	for _, s := range p.Runs[0].Moments[4].Map.Segments {
 		for _, block := range s.Blocks {

@@ -104,7 +104,7 @@ func (d *mapPainter) draw(run string, m *allocator.Map) panel {
 		var at int64
 		for i, s := range l.segments {
 			if i > 0 {
-				row.Boxes = append(row.Boxes, box{Start: float64(at) / mebibyte, Class: "edge", Text: "segment", Addr: s.Addr, Stream: fmt.Sprintf("stream %#x", s.Stream)})
+				row.Boxes = append(row.Boxes, box{Start: float64(at) / mebibyte, Class: "edge", Text: "segment", Addr: s.Addr, Stream: "stream " + streamName(s.Stream)})
 			}
 			end := s.Addr + uintptr(extent(s))
 			for _, b := range s.Blocks {
@@ -182,7 +182,7 @@ func (d *mapPainter) box(b allocator.MapBlock, pool string) box {
 	key := mapLook{b, pool}
 	out, known := d.known[key]
 	if !known {
-		out = box{Length: float64(b.Bytes) / mebibyte, Class: b.State, Stream: fmt.Sprintf("stream %#x", b.Stream)}
+		out = box{Length: float64(b.Bytes) / mebibyte, Class: b.State, Stream: "stream " + streamName(b.Stream)}
 		if pool != "" {
 			out.Pool = "pool " + clipped(pool)
 		}
@@ -278,4 +278,12 @@ func isState(class string) int {
 		return 1
 	}
 	return 0
+}
+
+// streamName writes a number of a stream, or a handle of the driver, which is an address.
+func streamName(s allocator.Stream) string {
+	if s < 1<<16 {
+		return fmt.Sprint(uintptr(s))
+	}
+	return fmt.Sprintf("%#x", s)
 }

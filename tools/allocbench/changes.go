@@ -33,7 +33,7 @@ func settingChanges(reserved int64) []change {
 		return change{name: setting, command: confCommand(setting), open: simulated("", "", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, o) }).open}
 	}
 	all := []change{
-		{name: "this pool", command: "import mlpool; mlpool.install()  # before the first CUDA call; PYTHONPATH=build after make lib", open: contenders()[0].open},
+		{name: "this pool", command: "import mlpool; mlpool.install()", open: contenders()[0].open},
 		expandable("expandable_segments:True", peers.Settings{}),
 	}
 	for _, mb := range []int64{32, 64, 128, 256, 512} {
@@ -119,12 +119,9 @@ func blockName(t *observe.Requests, e *observe.Event) string {
 }
 
 // changes replays the trace with each change to PyTorch's allocator, and returns those that reserve less than
-// it does without, the one that reserves least first. expandable says that the job already has expandable segments.
-func (s *session) changes(ctx context.Context, t *observe.Requests, expandable bool) ([]report.Change, error) {
-	base := "torch"
-	if expandable {
-		base = "torch-expandable"
-	}
+// it does without, the one that reserves least first.
+func (s *session) changes(ctx context.Context, t *observe.Requests) ([]report.Change, error) {
+	base := recordedBy(t)
 	yours, err := choose("allocator", base, contenders(), func(c contender) string { return c.name })
 	if err != nil {
 		return nil, err
@@ -138,7 +135,7 @@ func (s *session) changes(ctx context.Context, t *observe.Requests, expandable b
 	}
 	var found []report.Change
 	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, peak, yours[0].open)) {
-		if expandable && strings.Contains(c.command, "ALLOC_CONF") {
+		if base != "torch" && strings.Contains(c.command, "ALLOC_CONF") {
 			continue // those are of the allocator without expandable segments
 		}
 		events := t.Events

@@ -77,7 +77,7 @@ func TestEarlierFrees(t *testing.T) {
 	ok(t, err)
 	m, err := nullMachine()
 	ok(t, err)
-	found, err := (&session{machine: m}).changes(t.Context(), r, false)
+	found, err := (&session{machine: m}).changes(t.Context(), r)
 	ok(t, err)
 	for _, c := range found {
 		if strings.HasPrefix(c.Name, "free blocks of 50.0 MiB") {

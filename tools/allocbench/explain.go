@@ -21,10 +21,14 @@ const explained = "tlsf,plan,torch,torch-expandable," + onGPU
 func (s *session) explain(ctx context.Context, t *observe.Requests, among []contender, p *report.Page) (err error) {
 	all, peak := lifetimes(t)
 	p.Blocks, p.Sizes = blocksByTag(all, peak), sizeCells(all)
-	if r, ok := recorded(t); ok {
-		p.Runs = append([]report.Run{r}, p.Runs...)
+	if i := slices.IndexFunc(p.Runs, func(r report.Run) bool { return r.Name == recordedBy(t) }); i >= 0 {
+		r := p.Runs[i]
+		p.Runs = slices.Insert(slices.Delete(p.Runs, i, i+1), 0, r)
 	}
-	if p.Changes, err = s.changes(ctx, t, isExpandable(t)); err != nil || ctx.Err() != nil {
+	if r, ok := recorded(t); ok {
+		p.Runs = append(p.Runs, r)
+	}
+	if p.Changes, err = s.changes(ctx, t); err != nil || ctx.Err() != nil {
 		return err
 	}
 	s.step(1)
@@ -56,9 +60,13 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	return r, true
 }
 
-// isExpandable reports whether the job that was recorded had expandable segments.
-func isExpandable(t *observe.Requests) bool {
-	return t.End != nil && slices.ContainsFunc(t.End.Segments, func(g allocator.MapSegment) bool { return g.Kind == allocator.SegmentsVirtual })
+// recordedBy returns the contender that stands for the allocator of the recorded job: PyTorch's with expandable
+// segments if the job had them.
+func recordedBy(t *observe.Requests) string {
+	if t.End != nil && slices.ContainsFunc(t.End.Segments, func(g allocator.MapSegment) bool { return g.Kind == allocator.SegmentsVirtual }) {
+		return "torch-expandable"
+	}
+	return "torch"
 }
 
 // peakOf returns the moment of a run with most bytes reserved, the first of equal ones.

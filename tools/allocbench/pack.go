@@ -27,13 +27,15 @@ func (o *options) packTrace(ctx context.Context, stdout io.Writer) error {
 	took := text.Duration(float64(time.Since(began)))
 	verdict := "optimal"
 	if p.Bytes > p.Bound {
-		verdict = fmt.Sprintf("not known to be optimal, %.2f%% above the bound", 100*float64(p.Bytes-p.Bound)/float64(p.Bound))
+		above := 100 * float64(p.Bytes-p.Bound) / float64(p.Bound)
+		verdict = fmt.Sprintf("not known to be optimal, %.2f%% above the bound", above)
 	}
 	if o.exportMiniMalloc != "" {
 		if err := writeFile(o.exportMiniMalloc, p.WriteMiniMalloc); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(stdout, "packed into %d bytes (%s), lower bound %d bytes: %s, after %s\n", p.Bytes, text.Bytes(p.Bytes), p.Bound, verdict, took)
+	_, err = fmt.Fprintf(stdout, "packed into %d bytes (%s), lower bound %d bytes: %s, after %s\n",
+		p.Bytes, text.Bytes(p.Bytes), p.Bound, verdict, took)
 	return err
 }

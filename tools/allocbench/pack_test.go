@@ -12,9 +12,11 @@ import (
 // TestPackTrace packs a trace, prints the result and writes the offsets.
 func TestPackTrace(t *testing.T) {
 	trace, packed := filepath.Join(t.TempDir(), "trace.csv"), filepath.Join(t.TempDir(), "packed.csv")
-	ok(t, os.WriteFile(trace, []byte("lower,upper,size\n0,2,1\n0,3,1\n1,5,1\n3,5,2\n2,3,1\n"), 0o666))
+	const buffers = "lower,upper,size\n0,2,1\n0,3,1\n1,5,1\n3,5,2\n2,3,1\n"
+	ok(t, os.WriteFile(trace, []byte(buffers), 0o666))
 	var out bytes.Buffer
-	ok(t, run(t.Context(), []string{"-trace", trace, "-pack", "1h", "-export-minimalloc", packed}, &out, io.Discard, nil))
+	args := []string{"-trace", trace, "-pack", "1h", "-export-minimalloc", packed}
+	ok(t, run(t.Context(), args, &out, io.Discard, nil))
 	for _, want := range []string{"packed into 3 bytes", "lower bound 3 bytes", "optimal"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("printed %q, want %q in it", out.String(), want)

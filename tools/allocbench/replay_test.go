@@ -167,8 +167,8 @@ func TestWarmIsSteady(t *testing.T) {
 	}
 }
 
-// TestPlanHoldsLittle replays the recorded traces on plans. They reserve at most a twentieth
-// more than the peak of live bytes, and a fifth more for eight streams, which take memory from
+// TestPlanHoldsLittle replays the recorded traces on plans. They reserve at most 6 % more
+// than the peak of live bytes, and a fifth more for eight streams, which take memory from
 // each other, so that no step repeats.
 func TestPlanHoldsLittle(t *testing.T) {
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "plan", "-traces", "../traces/testdata")
@@ -176,7 +176,7 @@ func TestPlanHoldsLittle(t *testing.T) {
 		t.Fatal("no rows")
 	}
 	for _, r := range rows {
-		most := 1.05
+		most := 1.06
 		if strings.HasPrefix(r.Case, "streams") {
 			most = 1.2
 		}

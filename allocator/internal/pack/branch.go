@@ -12,7 +12,8 @@ const (
 // A tree searches for a packing of spans within a target, by branch and bound. Each span without a
 // place has a least offset. The search takes one that lies lowest. Either the span goes there, or
 // it rests on another span without a place, which raises its least offset. A branch ends where a
-// section has more bytes without a place than there are between its floor and the target.
+// section has more bytes without a place than there are between its floor, the least of the least
+// offsets there, and the target.
 type tree struct {
 	spans  []span
 	target int64
@@ -22,14 +23,16 @@ type tree struct {
 	covers  [][]int32 // of each section: the spans that live in it
 	left    []int64   // of each section: the bytes that have no place yet
 	crosses []int     // of each section: the spans without a place that live in it and in the one before
-	floor   []int64   // of each section: the least offset of the spans without a place in it
 	offset  []int64   // of each span: the least one it can have, or its place
 	placed  []bool    // of each span
 
 	changes []change
 	nodes   int // that may still be visited
 	done    <-chan struct{}
-	failed  []uint64 // hashes of states without a packing, for any targets and of any trees
+
+	// failed has hashes of states without a packing, for any target and of any tree, each at its hash
+	// modulo the length. It relies on no two states having the same 64 bits.
+	failed []uint64
 }
 
 // A change says what a span was before.
@@ -45,8 +48,7 @@ func newTree(p *packer, failed []uint64, done <-chan struct{}) *tree {
 	t := &tree{
 		spans: p.spans, first: p.first, rank: make([]int, n), done: done,
 		covers: make([][]int32, sections), left: make([]int64, sections), crosses: make([]int, sections),
-		floor: make([]int64, sections), offset: make([]int64, n), placed: make([]bool, n),
-		failed: failed,
+		offset: make([]int64, n), placed: make([]bool, n), failed: failed,
 	}
 	for i := range t.spans {
 		for s := t.spans[i].lo; s < t.spans[i].hi; s++ {
@@ -62,7 +64,6 @@ func (t *tree) search(target int64, nodes int) verdict {
 	t.target, t.nodes, t.changes = target, nodes, t.changes[:0]
 	clear(t.left)
 	clear(t.crosses)
-	clear(t.floor)
 	clear(t.offset)
 	clear(t.placed)
 	for i := range t.spans {
@@ -161,7 +162,7 @@ func (t *tree) place(i int) bool {
 			}
 		}
 	}
-	return t.settle(from, to)
+	return t.reachable(from, to)
 }
 
 // lift raises the least offset of span i above where it is: the span rests on another one without
@@ -181,7 +182,7 @@ func (t *tree) lift(i int) bool {
 		return false
 	}
 	t.raise(i, offset)
-	return t.settle(q.lo, q.hi)
+	return t.reachable(q.lo, q.hi)
 }
 
 // raise raises the least offset of span i.
@@ -190,22 +191,20 @@ func (t *tree) raise(i int, offset int64) {
 	t.offset[i] = offset
 }
 
-// settle finds the floors of the sections from lo until hi, and reports whether the target can
-// still be met in them.
-func (t *tree) settle(lo, hi int) bool {
-	ok := true
+// reachable reports whether the target can still be met in the sections from lo until hi.
+func (t *tree) reachable(lo, hi int) bool {
 	for s := lo; s < hi; s++ {
-		floor := int64(unbounded)
+		floor := t.target
 		for _, j := range t.covers[s] {
 			if !t.placed[j] {
 				floor = min(floor, t.offset[j])
 			}
 		}
-		if t.floor[s] = floor; floor < unbounded && floor+t.left[s] > t.target {
-			ok = false
+		if floor+t.left[s] > t.target {
+			return false
 		}
 	}
-	return ok
+	return true
 }
 
 // revert undoes all changes but the given number.

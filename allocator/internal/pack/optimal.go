@@ -31,6 +31,9 @@ const (
 func Search(ctx context.Context, blocks []Interval, enough int64) (bytes, bound int64) {
 	bytes = Pack(blocks)
 	spans, bound := compress(blocks)
+	if bytes <= max(bound, enough) {
+		return bytes, bound
+	}
 	var parts []*part
 	failed := make([]uint64, mostFailed)
 	for rest := spans; len(rest) > 0; {
@@ -134,7 +137,8 @@ func (p *part) shuffle() {
 	for i := range p.spans {
 		q := &p.spans[i]
 		order[i] = i
-		score[i] = peak*math.Log(float64(p.peaks[i])) + length*math.Log(float64(q.hi-q.lo)) + size*math.Log(float64(q.size))
+		score[i] = peak*math.Log(float64(p.peaks[i])) + length*math.Log(float64(q.hi-q.lo)) +
+			size*math.Log(float64(q.size))
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(score[j], score[i]) })
 	for k, i := range order {
