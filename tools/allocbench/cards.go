@@ -1,10 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"mlpool/allocator/observe"
 	"mlpool/internal/report"
+	"mlpool/internal/text"
 )
 
 // cardStep is how exactly the smallest card is found, as a share of it.
@@ -43,4 +49,78 @@ func (s *session) smallest(ctx context.Context, t *observe.Requests, c contender
 		}
 	}
 	return enough, nil
+}
+
+// cardSizes are those of devices that people have, in bytes.
+var cardSizes = []int64{24 << 30, 40 << 30, 80 << 30, 141 << 30}
+
+// A fit is the smallest device of each allocator for one trace.
+type fit struct {
+	name   string
+	live   int64
+	needed []int64 // by allocator; 0: unknown
+}
+
+// printCards is -cards: the smallest device for each trace and allocator. For several traces, such as of one job with
+// growing batches, it also prints the trace with most live bytes that fits devices of common sizes.
+func (o *options) printCards(ctx context.Context, stdout io.Writer) error {
+	among, err := choose("allocator", cmp.Or(o.allocators, explained), contenders(), func(c contender) string { return c.name })
+	if err != nil {
+		return err
+	}
+	among = slices.DeleteFunc(among, func(c contender) bool { return c.driver || c.name == noAllocator })
+	paths := []string{o.trace}
+	if o.traces != "" {
+		if paths, err = tracesBelow(o.traces); err != nil {
+			return err
+		}
+	}
+	s := &session{options: *o}
+	table := &table{w: stdout}
+	table.printf("%-28s %10s", "smallest device", "live")
+	for _, c := range among {
+		table.printf(" %16s", c.name)
+	}
+	table.printf("\n")
+	var fits []fit
+	for _, path := range paths {
+		t, _, err := readTrace(path, o.traceDevice)
+		if err != nil {
+			return err
+		}
+		f := fit{name: traceName(filepath.Base(path)), live: t.Peak}
+		table.printf("%-28s %10s", f.name, text.Bytes(f.live))
+		for _, c := range among {
+			bytes, err := s.smallest(ctx, t, c)
+			if err != nil {
+				return err
+			}
+			f.needed = append(f.needed, bytes)
+			table.printf(" %16s", text.Bytes(bytes))
+		}
+		table.printf("\n")
+		fits = append(fits, f)
+	}
+	if len(fits) > 1 {
+		table.printf("\nthe trace with most live bytes that fits:\n")
+		for _, size := range cardSizes {
+			table.printf("%-39s", text.Bytes(size))
+			for i := range among {
+				table.printf(" %16s", largestFit(fits, i, size))
+			}
+			table.printf("\n")
+		}
+	}
+	return table.err
+}
+
+// largestFit names the trace with most live bytes that allocator i finishes on a device of size bytes.
+func largestFit(fits []fit, i int, size int64) string {
+	best := fit{name: "–"}
+	for _, f := range fits {
+		if f.needed[i] > 0 && f.needed[i] <= size && f.live > best.live {
+			best = f
+		}
+	}
+	return strings.TrimSuffix(best.name, "-expandable")
 }

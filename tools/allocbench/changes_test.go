@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/csv"
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -110,5 +113,27 @@ func TestSmallest(t *testing.T) {
 		if got < least-mib || got > least+mib {
 			t.Errorf("%s: %d bytes by bisection, %d by trying", c.name, got, least)
 		}
+	}
+}
+
+// TestCards prints the smallest device for each trace of a folder, and the largest trace that fits.
+func TestCards(t *testing.T) {
+	dir := t.TempDir()
+	for name, bytes := range map[string]int64{"batch8": 8 << 30, "batch16": 16 << 30, "batch64": 64 << 30} {
+		ok(t, os.WriteFile(filepath.Join(dir, name+".csv"), fmt.Appendf(nil, "%s0,0,allocate,0x1,%d,0\n", header, bytes), 0o666))
+	}
+	var out bytes.Buffer
+	ok(t, run(t.Context(), []string{"-cards", "-traces", dir, "-allocator", "tlsf,torch"}, &out, io.Discard, nil))
+	for _, line := range [][]string{{"batch16", "16.0", "GiB", "16.0", "GiB", "16.0", "GiB"}, {"24.0", "GiB", "batch16", "batch16"}, {"80.0", "GiB", "batch64", "batch64"}} {
+		found := false
+		for l := range strings.Lines(out.String()) {
+			found = found || slices.Equal(strings.Fields(l), line)
+		}
+		if !found {
+			t.Errorf("no line %q in\n%s", line, out.String())
+		}
+	}
+	if err := run(t.Context(), []string{"-cards"}, io.Discard, io.Discard, nil); err == nil {
+		t.Error("-cards without a trace is no error")
 	}
 }

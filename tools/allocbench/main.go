@@ -50,6 +50,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		return err
 	case o.list:
 		return list(stdout)
+	case o.cards:
+		return o.printCards(ctx, stdout)
 	case o.pack > 0:
 		return o.packTrace(ctx, stdout)
 	case o.exports():

@@ -31,7 +31,7 @@ type options struct {
 	csv, plots, with, readme     string
 	draw                         string
 	trace, traces, report        string
-	check                        bool
+	check, cards                 bool
 	traceDevice                  int
 	exportRMM, exportMiniMalloc  string
 	runs                         int
@@ -58,6 +58,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
+	flags.BoolVar(&o.cards, "cards", false, "find the smallest device in which each allocator finishes -trace, or each trace of -traces, and measure nothing")
 	flags.IntVar(&o.traceDevice, "trace-device", observe.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
@@ -88,6 +89,8 @@ func (o *options) valid() error {
 		return fmt.Errorf("-runs is 1 or more, not %d", o.runs)
 	case o.limit <= 0:
 		return fmt.Errorf("-limit is more than 0, not %v", o.limit)
+	case o.cards && o.trace == "" && o.traces == "":
+		return errors.New("-cards needs -trace or -traces")
 	case o.pack < 0:
 		return fmt.Errorf("-pack is more than 0, not %v", o.pack)
 	case o.pack > 0 && o.trace == "":
@@ -116,6 +119,7 @@ var withoutMeasuring = []struct {
 	{"export-rmm", []string{"export-minimalloc", "trace", "trace-device"}},
 	{"export-minimalloc", []string{"export-rmm", "pack", "trace", "trace-device"}},
 	{"pack", []string{"export-minimalloc", "trace", "trace-device"}},
+	{"cards", []string{"trace", "traces", "trace-device", "allocator"}},
 	{"draw", []string{"plots", "scenario", "allocator", "case"}},
 }
 
