@@ -46,12 +46,12 @@ func (c Cause) String() string { return names[c] }
 
 var texts = [Causes]string{
 	"blocks are longer than requested, to a multiple of 512 bytes",
-	"blocks are longer than that, because the rest is not cut off",
+	"blocks are longer than their rounded size, because the rest is not cut off",
 	"the driver was asked for more than the request needed",
 	"freed, while other streams may still use it",
 	"free, in a segment for other sizes or for a captured graph",
 	"free, but only on another stream",
-	"free, in pieces shorter than the request that the pool grew for",
+	"free, but no piece is long enough for the request that the pool last grew for",
 	"free and long enough: kept for later requests",
 	"in the driver's own pool, which does not say how it is used",
 }

@@ -11,7 +11,11 @@ type Watch struct {
 	born   map[uintptr]int64 // calls of Alloc, by address
 }
 
-// Add adds a call, in order.
+// smallBytes is the longest small request. PyTorch serves those from segments of their own.
+const smallBytes = 1 << 20
+
+// Add adds a call, in order. A growth for a small request does not replace one for a longer request, whose
+// fragments explain more.
 func (w *Watch) Add(e allocator.TraceEvent) {
 	switch e.Action {
 	case allocator.Freed:
@@ -21,7 +25,8 @@ func (w *Watch) Add(e allocator.TraceEvent) {
 			w.born = map[uintptr]int64{}
 		}
 		w.born[e.Addr] = int64(w.Calls)
-		if e.Reserved > w.last {
+		small := e.Bytes <= smallBytes && w.growth.Bytes > smallBytes
+		if e.Reserved > w.last && !small {
 			w.growth = Growth{Bytes: e.Bytes, Stream: e.Stream, Addr: e.Addr, Grown: e.Reserved - w.last}
 		}
 	}

@@ -61,7 +61,7 @@ func (p Page) causes(run string, m Moment) causeTable {
 		}
 		for _, h := range m.Gap.Holders[c] {
 			r := holderRow{
-				Tag: cmp.Or(clipped(h.Tag), h.State+", untagged"), Blocks: fmt.Sprint(h.Blocks), Size: text.Bytes(h.Size),
+				Tag: cmp.Or(clipped(h.Tag), h.State+", no live block next to it"), Blocks: fmt.Sprint(h.Blocks), Size: text.Bytes(h.Size),
 				Stream: streamName(h.Stream), Age: "–", Bytes: text.Bytes(h.Bytes),
 			}
 			if h.Born >= 0 && p.Replay {

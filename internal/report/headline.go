@@ -13,7 +13,10 @@ import (
 // headline says in a few sentences what holds the memory of a trace, which runs diverged, which is fastest
 // and which reserves least.
 func (p Page) headline() []string {
-	said := append(p.explained(), p.diverged()...)
+	said := p.diverged()
+	if p.Replay {
+		said = append(p.explained(), said...)
+	}
 	timed := p.timed()
 	unit, each := p.unit()
 	switch untold := p.untold(); {
@@ -21,6 +24,8 @@ func (p Page) headline() []string {
 		// Only the memory was asked for.
 	case len(timed) == 0:
 		said = append(said, fmt.Sprintf("No whole %s was timed.", p.turn()))
+	case untold != "" && len(said) > 0 && p.Replay:
+		// The section of times says so.
 	case untold != "":
 		said = append(said, untold)
 	case len(timed) == 1:

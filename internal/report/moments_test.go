@@ -191,7 +191,7 @@ func TestTracePage(t *testing.T) {
 	if len(text) > 10e6 {
 		t.Errorf("%d bytes", len(text))
 	}
-	if got, want := sections(root), []string{"causes", "changes", "cards", "blocks", "map", "facts", "memory"}; !slices.Equal(got, want) {
+	if got, want := sections(root), []string{"changes", "cards", "causes", "blocks", "map", "facts", "memory"}; !slices.Equal(got, want) {
 		t.Errorf("sections %v, want %v", got, want)
 	}
 }

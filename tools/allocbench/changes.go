@@ -33,7 +33,7 @@ func settingChanges(reserved int64) []change {
 		return change{name: setting, command: confCommand(setting), open: simulated("", "", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, o) }).open}
 	}
 	all := []change{
-		{name: "this pool", command: "import mlpool; mlpool.install()", open: contenders()[0].open},
+		{name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\nimport mlpool; mlpool.install()  # before the first CUDA call", open: contenders()[0].open},
 		expandable("expandable_segments:True", peers.Settings{}),
 	}
 	for _, mb := range []int64{32, 64, 128, 256, 512} {
@@ -44,7 +44,7 @@ func settingChanges(reserved int64) []change {
 	}
 	for _, percent := range []int64{60, 80} {
 		c := torch(fmt.Sprintf("garbage_collection_threshold:0.%d", percent/10), peers.Settings{GarbageThreshold: reserved / 100 * percent})
-		c.command += fmt.Sprintf(" and torch.cuda.set_per_process_memory_fraction(%d / torch.cuda.mem_get_info()[1])", reserved)
+		c.command += fmt.Sprintf("\ntorch.cuda.set_per_process_memory_fraction(%d / torch.cuda.mem_get_info()[1])", reserved)
 		all = append(all, c)
 	}
 	return all

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mlpool/allocator"
@@ -20,12 +21,17 @@ const explained = "tlsf,plan,torch,torch-expandable," + onGPU
 // explain adds to p what does not depend on one run: what would help, the smallest cards, the blocks and what the
 // trace itself recorded.
 func (s *session) explain(ctx context.Context, t *observe.Requests, among []contender, p *report.Page) (err error) {
-	all, peak := lifetimes(t)
-	p.Blocks, p.Sizes = blocksByTag(all, peak), sizeCells(all)
 	if i := slices.IndexFunc(p.Runs, func(r report.Run) bool { return r.Name == recordedBy(t) }); i >= 0 {
 		r := p.Runs[i]
 		p.Runs = slices.Insert(slices.Delete(p.Runs, i, i+1), 0, r)
 	}
+	all, peak := lifetimes(t)
+	if len(p.Runs) > 0 { // the peak of the page is that of the job's allocator
+		if m := peakOf(p.Runs[0]); m != nil {
+			peak = int(m.MS)
+		}
+	}
+	p.Blocks, p.Sizes = blocksByTag(all, peak), sizeCells(all)
 	if r, ok := recorded(t); ok {
 		p.Runs = append(p.Runs, r)
 	}
@@ -53,7 +59,7 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	if t.End == nil {
 		return r, false
 	}
-	r.Name, r.Recording.Over = "the recorded allocator", "the recording"
+	r.Name, r.Recording.Over = "recorded, at the end", "the recording"
 	peaks := observe.NewPeaks(report.MostPeaks)
 	var live, reserved int64
 	next := 0
@@ -131,7 +137,7 @@ func (s *session) printPage(p report.Page) {
 	if len(p.Changes) > 0 {
 		s.table.printf("\nwhat would help if PyTorch's allocator serves these requests, by a replay of each change:\n")
 		for _, c := range p.Changes {
-			s.table.printf("  %10s -> %-10s %s\n%28s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", c.Command)
+			s.table.printf("  %10s -> %-10s %s\n%28s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", strings.ReplaceAll(c.Command, "\n", "\n"+strings.Repeat(" ", 28)))
 		}
 	}
 	s.table.printf("\nthe smallest device that finishes the trace; %s are live:\n", text.Bytes(s.live(p)))

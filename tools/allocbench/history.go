@@ -15,9 +15,9 @@ import (
 const mostMoments = 200
 
 // history replays a trace twice, each time on an empty allocator: the first replay finds the peak of reserved
-// bytes, the second takes maps at that request and at evenly spaced others.
+// bytes, the second takes maps at that request and, in each of equal intervals, when most bytes are live.
 func (s *session) history(ctx context.Context, c contender, t *observe.Requests) (report.Recording, error) {
-	h := newHistory()
+	h := newHistory(len(t.Events) + t.Unfreed)
 	if err := s.follow(ctx, c, t, h, h.count); err != nil {
 		return report.Recording{}, err
 	}
@@ -68,13 +68,25 @@ type history struct {
 	events    int            // of the current replay, so far
 	peak      int            // the event after which most bytes were reserved
 	most      int64          // bytes
+	fullest   []fullest      // in each interval of events
 	wanted    map[int]bool   // events with a map
+	every     int            // events of an interval
 	watch     gap.Watch
 	streams   map[allocator.Stream]allocator.Stream // numbers from 1 on, by handle
 }
 
-func newHistory() *history {
-	return &history{peaks: observe.NewPeaks(report.MostPeaks), most: -1, wanted: map[int]bool{}}
+// A fullest is the event of an interval after which most bytes were live.
+type fullest struct {
+	live  int64
+	event int
+}
+
+// newHistory returns a history of replays of so many events.
+func newHistory(events int) *history {
+	return &history{
+		peaks: observe.NewPeaks(report.MostPeaks), most: -1, wanted: map[int]bool{},
+		fullest: make([]fullest, mostMoments-1), every: events/(mostMoments-1) + 1,
+	}
 }
 
 // number gives streams the numbers that a report shows.
@@ -89,6 +101,9 @@ func (h *history) number(streams []allocator.Stream) {
 func (h *history) count(_ allocator.Allocator, e allocator.TraceEvent) {
 	e.Time = time.Duration(h.events)
 	h.peaks.Add(e)
+	if at := h.events / h.every; at < len(h.fullest) && e.Live > h.fullest[at].live {
+		h.fullest[at] = fullest{e.Live, h.events}
+	}
 	if e.Reserved > h.most {
 		h.most, h.peak = e.Reserved, h.events
 	}
@@ -98,8 +113,10 @@ func (h *history) count(_ allocator.Allocator, e allocator.TraceEvent) {
 // choose chooses the events of the second replay with a map.
 func (h *history) choose() {
 	h.wanted[h.peak] = true
-	for i := range mostMoments - 1 {
-		h.wanted[i*(h.events-1)/max(mostMoments-2, 1)] = true
+	for _, f := range h.fullest {
+		if f.live > 0 {
+			h.wanted[f.event] = true
+		}
 	}
 	for _, p := range h.peaks.All() {
 		h.recording.Memory = append(h.recording.Memory, report.Peak{MS: float64(p.Time), Live: p.Live, Reserved: p.Reserved})

@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool\n", "22.0 MiB  torch\n",
+		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("the output has no %q:\n%s", want, stdout.String())
@@ -70,7 +70,7 @@ func TestWithoutGPU(t *testing.T) {
 	_, lead, _ := strings.Cut(text, "<h1>")
 	lead, said, _ := strings.Cut(lead, `<p class="said">`)
 	said, _, _ = strings.Cut(said, "</p>")
-	if !strings.Contains(lead, "22.0 MiB are reserved, 4.0 MiB with this pool") {
+	if !strings.Contains(lead, "22.0 MiB are reserved, 4.0 MiB with this pool (tlsf)") {
 		t.Errorf("of what would help: %s", lead)
 	}
 	if !strings.Contains(said, "malloc reserves least") || strings.Contains(said, "cuda") {
