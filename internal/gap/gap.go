@@ -74,6 +74,7 @@ type Growth struct {
 type Split struct {
 	Live     int64             `json:"live"`     // bytes requested and not freed
 	Reserved int64             `json:"reserved"` // bytes
+	Grew     int64             `json:"grew"`     // bytes of the request that fragments are too short for
 	Bytes    [Causes]int64     `json:"bytes"`    // by cause; their sum is Reserved − Live
 	Holders  [Causes][]Holders `json:"holders"`  // the blocks that hold most of each cause first
 }
@@ -103,6 +104,7 @@ func Of(m allocator.Map, reserved int64, g Growth, born func(uintptr) int64) Spl
 		g = longest(m)
 	}
 	a := splitter{growth: g, pool: poolAt(m, g.Addr), born: born}
+	a.split.Grew = g.Bytes
 	for i := range m.Segments {
 		a.segment(&m.Segments[i])
 	}

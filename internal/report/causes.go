@@ -54,6 +54,9 @@ func (p Page) causes(run string, m Moment) causeTable {
 	whole := m.Gap.Reserved - m.Gap.Live
 	t := causeTable{Name: run, Sum: text.Bytes(whole)}
 	t.Text = fmt.Sprintf("At %s, %s has %s live of %s reserved.", p.when(m), run, text.Bytes(m.Gap.Live), text.Bytes(m.Gap.Reserved))
+	if m.Gap.Bytes[gap.Fragments] > 0 {
+		t.Text += fmt.Sprintf(" Fragments are shorter than a request of %s, for which it last grew.", text.Bytes(m.Gap.Grew))
+	}
 	for _, c := range largestCauses(m.Gap) {
 		row := causeRow{Class: causeClass(c), Name: c.String(), Text: c.Text(), Bytes: text.Bytes(m.Gap.Bytes[c])}
 		if whole > 0 {

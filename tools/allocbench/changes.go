@@ -96,6 +96,21 @@ func earlierFrees(t *observe.Requests, peak int, open func(device) (allocator.Al
 	return all
 }
 
+// oneStream returns the edit that puts all work on one stream, if there are several. It shows what streams cost.
+func oneStream(t *observe.Requests, open func(device) (allocator.Allocator, error)) []change {
+	if t.Streams < 2 {
+		return nil
+	}
+	events := slices.Clone(t.Events)
+	for i := range events {
+		events[i].Stream = 0
+	}
+	return []change{{
+		name: fmt.Sprintf("one stream instead of %d", t.Streams), command: "leave out torch.cuda.stream(...), or use fewer streams: work then runs in turn",
+		open: open, events: events,
+	}}
+}
+
 // freeBefore returns events with the first Free of each slot after event peak moved before it.
 func freeBefore(events []observe.Event, peak int, slots map[int32]bool) []observe.Event {
 	left := len(slots)
@@ -134,7 +149,7 @@ func (s *session) changes(ctx context.Context, t *observe.Requests) ([]report.Ch
 		return nil, err
 	}
 	var found []report.Change
-	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, peak, yours[0].open)) {
+	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, peak, yours[0].open), oneStream(t, yours[0].open)) {
 		if base != "torch" && strings.Contains(c.command, "ALLOC_CONF") {
 			continue // those are of the allocator without expandable segments
 		}

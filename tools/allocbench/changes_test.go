@@ -16,6 +16,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
+	"mlpool/internal/report"
 )
 
 // TestAdviceHolds compares what a replay predicts of a change with what the job reserved on a GPU with that change.
@@ -91,6 +92,25 @@ func TestEarlierFrees(t *testing.T) {
 		}
 	}
 	t.Errorf("no earlier free in %+v", found)
+}
+
+// TestOneStream shows what a second stream costs.
+func TestOneStream(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
+0,0,free,0x1,52428800,0
+0,0,allocate,0x2,52428800,7
+0,0,free,0x2,52428800,7
+`), observe.MostEvents)
+	ok(t, err)
+	m, err := nullMachine()
+	ok(t, err)
+	found, err := (&session{machine: m}).changes(t.Context(), r)
+	ok(t, err)
+	if !slices.ContainsFunc(found, func(c report.Change) bool {
+		return c.Name == "one stream instead of 2" && c.From == 100*mib && c.To == 50*mib
+	}) {
+		t.Errorf("one stream saves nothing in %+v", found)
+	}
 }
 
 // TestSmallest compares bisection with trying every MiB.

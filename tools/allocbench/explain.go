@@ -130,7 +130,7 @@ func (s *session) printPage(p report.Page) {
 			}
 			s.table.printf("  %10s  %-13s %s\n", text.Bytes(g.Bytes[c]), c, c.Text())
 			for _, h := range g.Holders[c][:min(len(g.Holders[c]), 2)] {
-				s.table.printf("  %10s    %s\n", "", holdersText(h, m.MS))
+				s.table.printf("  %10s    %s: %s\n", "", text.Bytes(h.Bytes), holdersText(h, m.MS))
 			}
 		}
 	}
@@ -157,11 +157,13 @@ func (s *session) live(p report.Page) int64 {
 // holdersText describes blocks at a request.
 func holdersText(h gap.Holders, at float64) string {
 	said := fmt.Sprintf("%s of %s, stream %d", text.Count(h.Blocks, "block"), text.Bytes(h.Size), h.Stream)
-	if h.Tag != "" {
-		said = h.Tag + ": " + said
+	if h.State == allocator.MapLive {
+		said = "at " + said
+	} else {
+		said = "in " + said + ", " + h.State
 	}
-	if h.State != allocator.MapLive {
-		said += ", " + h.State
+	if h.Tag != "" {
+		said += ", " + h.Tag
 	}
 	if h.Born >= 0 {
 		said += fmt.Sprintf(", since %.0f requests", at-float64(h.Born))
