@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +135,38 @@ func TestExplained(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExplainedRandom checks the same of random traces, with blocks that are freed on other streams.
+func TestExplainedRandom(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var csv strings.Builder
+		csv.WriteString(header)
+		live := map[int]int64{}
+		for i := range 300 {
+			stream := r.IntN(int(seed%4) + 1)
+			if at := r.IntN(i + 1); live[at] > 0 {
+				fmt.Fprintf(&csv, "0,0,free,%#x,%d,%d\n", at+1, live[at], stream)
+				delete(live, at)
+				continue
+			}
+			live[i] = 1 + r.Int64N(1<<(1+r.IntN(27)))
+			fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%d\n", i+1, live[i], stream)
+		}
+		requests, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
+		ok(t, err)
+		m, err := nullMachine()
+		ok(t, err)
+		s := &session{machine: m}
+		among, err := choose("allocator", "tlsf,buddy,malloc segments,plan,malloc,torch,torch-expandable", contenders(), func(c contender) string { return c.name })
+		ok(t, err)
+		for _, c := range among {
+			recording, err := s.history(t.Context(), c, requests)
+			ok(t, err)
+			checkMoments(t, c.name, recording)
+		}
 	}
 }
 
