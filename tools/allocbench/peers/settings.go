@@ -26,9 +26,9 @@ func (o Settings) round(bytes int64) int64 {
 	return roundUp(bytes, max(power/o.RoundUpDivisions, 1))
 }
 
-// collectGarbage releases large segments that are one free block, the least recently freed first, until at
-// most GarbageThreshold bytes are reserved (garbage_collect_cached_blocks). In each round it releases those
-// that are at least as old as their mean age, in searches for a free large block.
+// collectGarbage releases large segments that are one free block until at most GarbageThreshold bytes are
+// reserved (garbage_collect_cached_blocks). In each round it releases all that are at least as old as their
+// mean age, in searches for a free large block.
 func (c *cache) collectGarbage() error {
 	threshold := c.settings.GarbageThreshold
 	if threshold == 0 || c.reserved <= threshold {
@@ -45,7 +45,7 @@ func (c *cache) collectGarbage() error {
 		}
 		before := c.reserved
 		for _, b := range whole {
-			if c.reserved > threshold && (c.searches-b.search)*int64(len(whole)) >= total {
+			if (c.searches-b.search)*int64(len(whole)) >= total {
 				if err := c.release(b); err != nil {
 					return err
 				}
