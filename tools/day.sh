@@ -26,6 +26,9 @@ trap finish EXIT
 
 look() { tmux capture-pane -p -t "$session"; }
 
+# printed prints what begin's command has printed, also what the screen no longer shows.
+printed() { tmux capture-pane -p -S - -t "$session"; }
+
 fail() {
     printf 'day: %s\n' "$*" >&2
     look >&2 2>/dev/null || true
@@ -56,11 +59,11 @@ enter() {
     tmux send-keys -t "$session" Enter
 }
 
-# until_shown PATTERN waits for a line that matches PATTERN.
-until_shown() {
+# until_printed PATTERN waits for a line that matches PATTERN.
+until_printed() {
     local end=$((SECONDS + patience))
-    until look | grep -qE -- "$1"; do
-        ((SECONDS < end)) || fail "nothing on the screen matches: $1"
+    until printed | grep -qE -- "$1"; do
+        ((SECONDS < end)) || fail "nothing that was printed matches: $1"
         sleep 0.1
     done
 }
@@ -83,7 +86,7 @@ ends() {
 step() {
     begin "$2"
     ends 0
-    until_shown "$3"
+    until_printed "$3"
     picture "$1"
 }
 
@@ -111,17 +114,17 @@ step 3-check 'build/train -check -set train.bsz=128 configs/day.toml | head -n 2
 step 4-train 'build/train configs/day.toml' 'run in logs/mnist_cpu/'
 
 begin 'build/train -set log.log_dir=logs/short configs/day.toml'
-until_shown '^epoch 3/7'
+until_printed '^epoch 3/7'
 tmux send-keys -t "$session" C-c
 ends 130
-until_shown 'build/train -resume logs/short/'
+until_printed 'build/train -resume logs/short/'
 picture 5-interrupted
 step 6-resume 'build/train -resume logs/short/latest' 'run in logs/short/'
 step 7-same 'cmp logs/short/train_losses.txt logs/mnist_cpu/train_losses.txt && cmp logs/{short,mnist_cpu}/latest/weights.safetensors && echo the same' '^the same'
 
 tmux resize-window -t "$session" -x 40 -y $rows
 begin 'build/train -set train.num_epochs=2 -set log.log_dir= configs/day.toml'
-until_shown 'steps|%'
+until_printed 'steps|%'
 picture 8-narrow
 ends 0
 tmux resize-window -t "$session" -x $columns -y $rows
@@ -135,6 +138,6 @@ step 14-predict 'build/train -predict test logs/short/latest | tail -n 30' 'accu
 cp logs/short/latest/confusion.png "$pictures/15-confusion.png"
 step 16-plot 'make plot' 'train_losses.png'
 cp build/train_losses.png "$pictures/17-losses.png"
-step 18-trace 'build/train -set train.num_epochs=1 -set allocator.trace=trace.csv configs/day.toml && go run ./tools/allocbench -quick -trace trace.csv -allocator tlsf,malloc -report trace.html' 'trace.html'
+step 18-trace 'build/train -set train.num_epochs=1 -set allocator.trace=trace.csv configs/day.toml && go run ./tools/allocbench -quick -trace trace.csv -allocator tlsf,malloc -report trace.html' '^report in trace.html'
 browse 1100x1400 "$PWD/trace.html" 19-report-of-a-trace
 echo "day: done in $SECONDS s; pictures in $pictures"

@@ -61,7 +61,11 @@ func (s *session) writeReport(ctx context.Context) error {
 		return err
 	}
 	s.printPage(p)
-	return writeFile(s.report, func(w io.Writer) error { return report.Write(w, p) })
+	if err := writeFile(s.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
+		return err
+	}
+	s.table.printf("\nreport in %s\n", s.report)
+	return s.table.err
 }
 
 // traceFacts describes the trace and the machine.

@@ -45,7 +45,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n",
+		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n", "\nreport in " + page + "\n",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("the output has no %q:\n%s", want, stdout.String())
