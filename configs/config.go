@@ -44,7 +44,7 @@ type Train struct {
 	LearningRate    float32 // positive
 	Seed            uint64  // of the initial weights and the shuffles
 	Device          string  // "cuda", "cpu" or "auto": a GPU if there is one, else the CPU
-	Precision       string  // of GEMMs on a GPU: "fp32", "tf32", "3xtf32", or "auto": 3xtf32 if it can, else fp32
+	Precision       string  // of GEMMs on a GPU: "fp32", "tf32", "3xtf32", or "auto": 3xtf32 where it is faster than fp32
 	Executor        string  // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
 	Fuse            bool    // false: one kernel and one output for each operation
 	Verbose         bool    // print the loss now and then, each time waiting for the device

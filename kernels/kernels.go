@@ -9,6 +9,13 @@
 // The package uses device 0; the environment variable CUDA_VISIBLE_DEVICES
 // chooses which card that is. Calls may come from any goroutine.
 //
+// The environment variable MLPOOL_COMPUTE_CAPABILITY has a GPU stand in for one of another compute
+// capability, for tests and measurements: with 8.6 an H200 runs the kernels that a GPU of compute
+// capability 8.6 would run, without TMA, warpgroup MMA, clusters and PDL, and with 99 KiB of shared
+// memory for a CTA. [Info] then has that compute capability. The number of SMs and all speeds stay
+// those of the GPU. It may be 8.0 or later, but not 9.x; anything else has no effect, nor has it any
+// on a GPU older than 8.0.
+//
 // # What is fused
 //
 // These parts of a training step are one launch each, where package device fuses:
@@ -98,7 +105,7 @@ func Toolkit() int { return toolkit() }
 type Info struct {
 	Name           string
 	UUID           string // as nvidia-smi -L has it
-	Major, Minor   int    // compute capability, 9 and 0 for an H200
+	Major, Minor   int    // compute capability, 9 and 0 for an H200, or that of MLPOOL_COMPUTE_CAPABILITY
 	SMs            int    // streaming multiprocessors
 	Memory         int64  // bytes
 	L2             int64  // bytes
@@ -106,9 +113,19 @@ type Info struct {
 	RuntimeVersion int    // the CUDA that the program was built with, likewise
 }
 
-// A Precision is how a GEMM is computed from float32 to float32. The kernels for tensor cores need
-// 160 KiB of shared memory for a CTA. A GPU with less, as of compute capability 8.6, 8.9 and 12,
-// computes all three as FP32.
+// FastTF32 reports whether the tensor cores multiply in TF32 more than three times as fast as the CUDA
+// cores in float32, so that TF32X3 takes less time than FP32. By NVIDIA's data sheets they are at most
+// twice as fast on compute capability 8.6, 8.9 and 12 (RTX 30, 40 and 50, A10, L4, L40S), and as fast on
+// the GeForce cards of these. No such card was measured.
+func (i Info) FastTF32() bool {
+	small := i.Major == 8 && (i.Minor == 6 || i.Minor == 9) || i.Major == 12
+	return i.Major >= 8 && !small
+}
+
+// A Precision is how a GEMM is computed from float32 to float32. Every GPU of compute capability 8.0
+// or later has all three. 9.0 has the fastest kernels, by warpgroup MMA and TMA; the others multiply by
+// mma.sync. The kernels were run and measured on 9.0 only: for 8.6, 8.9, 10 and 12 they were tested on
+// the emulator.
 type Precision uint8
 
 const (

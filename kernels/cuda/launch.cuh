@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 
 #include "kernels.h"
@@ -62,6 +64,21 @@ inline unsigned ctas(int64_t n, int64_t size) {
   return b < (int64_t(1) << 30) ? unsigned(b) : 1u << 30;
 }
 
+// stand_in returns the compute capability that the environment variable MLPOOL_COMPUTE_CAPABILITY names, 86 for 8.6; 0
+// if it names none, one older than 8.0, or 9.x. See the documentation of package kernels.
+inline int stand_in() {
+  const char *set = getenv("MLPOOL_COMPUTE_CAPABILITY");
+  int major = 0, minor = 0;
+  if (!set || sscanf(set, "%d.%d", &major, &minor) != 2 || major < 8 || major == 9) return 0;
+  return 10 * major + minor;
+}
+
+// max_shared returns how many bytes of shared memory a CTA may have on GPUs of a compute capability from 8.0 on.
+constexpr int max_shared(int capability) {
+  if (capability == 80 || capability == 87) return 163 << 10;
+  return capability / 10 == 8 || capability / 10 == 12 ? 99 << 10 : 227 << 10;
+}
+
 // The properties of the device that launches depend on.
 struct Device {
   int sms = 1, shared = 48 << 10;  // shared: bytes of shared memory that a CTA may opt in to
@@ -80,6 +97,10 @@ struct Device {
     for (int arch : {__CUDA_ARCH_LIST__})
       if (arch / 10 <= capability) major = std::max(major, arch / 100);
 #endif
+    if (int other = capability >= 80 ? stand_in() : 0) {
+      capability = other, major = std::min(major, other / 10);
+      shared = std::min(shared, max_shared(other));
+    }
   }
 };
 

@@ -9,13 +9,13 @@ namespace {
 
 enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
 enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_PRECISION = FP32 | TENSOR };
-// What the GPU must have: nothing; cp.async and CP_ASYNC_SHARED of shared memory for a CTA, as data center GPUs have
-// from compute capability 8.0 on; both and TMA, 9.0; warpgroup MMA, 9.0.
+// What the GPU must have: nothing; cp.async, and tensor cores for tf32, from compute capability 8.0 on; TMA, 9.x;
+// warpgroup MMA, 9.0.
 enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
 
 bool has(Needs needs) {
-  static const bool cp_async = device().major >= 8 && device().shared >= CP_ASYNC_SHARED,
-                    available[] = {true, cp_async, cp_async && tma_possible(), warpgroup_possible()};
+  static const bool available[] = {true, device().major >= 8 && device().shared >= CP_ASYNC_SHARED,
+                                   device().shared >= DATA_CENTER_SHARED && tma_possible(), warpgroup_possible()};
   return available[needs];
 }
 

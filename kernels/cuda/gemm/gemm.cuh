@@ -76,8 +76,9 @@ __host__ __device__ constexpr bool compiled(int arch) {
 #endif
 }
 
-// Bytes of shared memory that a CTA may have on an A100: enough for all kernels by cp.async.
-constexpr int CP_ASYNC_SHARED = 163 << 10;
+// Bytes of shared memory that a CTA may have: at least, from compute capability 8.0 on (8.6, 8.9 and 12.x have no more);
+// and on data center GPUs, of which 8.0 has the least.
+constexpr int CP_ASYNC_SHARED = 99 << 10, DATA_CENTER_SHARED = 163 << 10;
 constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 

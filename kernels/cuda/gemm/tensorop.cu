@@ -11,24 +11,35 @@ namespace {
 
 using namespace tensorop;
 
+// A policy's Large is for GPUs with DATA_CENTER_SHARED of shared memory for a CTA. Where Large takes more than
+// CP_ASYNC_SHARED, its Small is for the others. An SM of those multiplies at most half as fast as one of an A100, so
+// that fewer bytes in flight keep it busy.
+template <typename Large_, typename Small_ = Large_>
+struct Policy {
+  using Large = Large_;
+  using Small = Small_;
+};
+
 // The policies. 3xtf32 needs twice the registers: for hi and lo, and to promote sums.
 //
 // Square is for shapes that fill the GPU: 1024×784 is 130 tiles of 80×80, or for 3xtf32 112 of 128×56.
 template <bool X3>
-using Square = typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 3, 1>>::type;
+using Square = Policy<typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 3, 1>>::type,
+                      Config<128, 56, 16, 4, 1, 2, 3, 1>>;
 // Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each.
-using Low = Config<64, 32, 16, 2, 1, 4, 6, 1>;
+using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
 // Narrow is for a classifier: c is small, so 16 warps share k.
-using Narrow = Config<16, 16, 16, 1, 1, 16, 3, 1>;
-using NarrowWgrad = Config<16, 16, 32, 1, 1, 4, 4, 1>;
+using Narrow = Policy<Config<16, 16, 16, 1, 1, 16, 3, 1>, Config<16, 16, 16, 1, 1, 16, 2, 1>>;
+using NarrowWgrad = Policy<Config<16, 16, 32, 1, 1, 4, 4, 1>>;
 // WgradWave is for a small batch and tiles for one wave: 784×784 is 130 tiles for 132 SMs. WgradShort is for more
 // tiles, WgradLong for a large batch.
-using WgradWave = Config<64, 80, 32, 4, 2, 1, 3, 1>;
-using WgradShort = Config<64, 128, 32, 2, 4, 1, 2, 2>;
+using WgradWave = Policy<Config<64, 80, 32, 4, 2, 1, 3, 1>>;
+using WgradShort = Policy<Config<64, 128, 32, 2, 4, 1, 2, 2>>;
 template <bool X3>
-using WgradLong = typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
+using WgradLong = Policy<typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type,
+                         WgradWave::Large>;
 // Unaligned is for rows that are not whole float4: correct, and not fast.
-using Unaligned = Config<128, 56, 16, 4, 1, 2, 4, 1>;
+using Unaligned = Policy<Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<128, 56, 16, 4, 1, 2, 3, 1>>;
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 __device__ void run(const Gemm &g, float *shared) {
@@ -63,11 +74,10 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
   if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
 }
 
-// launch_config launches a policy; at most max_ranks CTAs share a tile.
+// launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
   using S = Stages<LAYOUT, C>;
-  static_assert(S::BYTES <= CP_ASYNC_SHARED, "dispatch.cu takes this policy only where a CTA may have that much");
   auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
@@ -84,13 +94,24 @@ int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
   return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, g);
 }
 
+template <int LAYOUT, bool X3, bool ALIGNED, typename P>
+int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks) {
+  using Large = typename P::Large;
+  using Small = typename P::Small;
+  constexpr int BYTES = Stages<LAYOUT, Large>::BYTES;
+  static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
+  if constexpr (BYTES > CP_ASYNC_SHARED)
+    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, max_ranks);
+  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks);
+}
+
 constexpr bool ALIGNED = true;
 
 }  // namespace
 
-#define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, CONFIG_TF32, CONFIG_3XTF32)                                         \
-  (g.precision == KERNELS_TF32X3 ? launch_config<LAYOUT, true, ALIGNED, CONFIG_3XTF32>(stream, g, MAX_RANKS)     \
-                                 : launch_config<LAYOUT, false, ALIGNED, CONFIG_TF32>(stream, g, MAX_RANKS))
+#define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, POLICY_TF32, POLICY_3XTF32)                                         \
+  (g.precision == KERNELS_TF32X3 ? launch_policy<LAYOUT, true, ALIGNED, POLICY_3XTF32>(stream, g, MAX_RANKS)     \
+                                 : launch_policy<LAYOUT, false, ALIGNED, POLICY_TF32>(stream, g, MAX_RANKS))
 
 int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
   switch (g.layout) {
@@ -114,7 +135,7 @@ int tensorop_square(uintptr_t stream, const Gemm &g) {
   return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Square<false>, Square<true>) : TENSOROP(NT, ALIGNED, 4, Square<false>, Square<true>);
 }
 
-bool tensorop_wgrad_wave_fits(const Gemm &g) { return int64_t(g.m) * g.n <= int64_t(WgradWave::BM * WgradWave::BN) * device().sms; }
+bool tensorop_wgrad_wave_fits(const Gemm &g) { return int64_t(g.m) * g.n <= int64_t(WgradWave::Large::BM * WgradWave::Large::BN) * device().sms; }
 
 int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 1, WgradWave, WgradWave); }
 

@@ -41,8 +41,8 @@ int kernels_device(kernels_info *info) {
   memcpy(info->name, p.name, sizeof info->name);
   info->name[sizeof info->name - 1] = 0;
   memcpy(info->uuid, p.uuid.bytes, sizeof info->uuid);
-  info->major = p.major;
-  info->minor = p.minor;
+  info->major = device().capability / 10;
+  info->minor = device().capability % 10;
   info->sms = p.multiProcessorCount;
   info->memory = int64_t(p.totalGlobalMem);
   info->l2 = p.l2CacheSize;

@@ -71,7 +71,7 @@ func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*B
 	if err != nil {
 		return nil, err
 	}
-	precision, err := precisionOf(cfg.Train.Precision)
+	precision, err := precisionOf(cfg.Train.Precision, info)
 	if err != nil {
 		return nil, cfg.Errorf("train.precision", "%w", err)
 	}
@@ -98,11 +98,11 @@ func remedy(err error) string {
 	return "; `make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
 }
 
-// precisionOf returns the precision that a config names. "auto" is 3xtf32 on GPUs with tensor cores
-// for it, since it is faster than fp32 and nearly as exact.
-func precisionOf(name string) (kernels.Precision, error) {
+// precisionOf returns the precision that a config names. "auto" is 3xtf32 where it is faster than fp32,
+// since it is nearly as exact.
+func precisionOf(name string, info kernels.Info) (kernels.Precision, error) {
 	if name == "auto" {
-		if kernels.TF32X3.Usable() == nil {
+		if info.FastTF32() && kernels.TF32X3.Usable() == nil {
 			return kernels.TF32X3, nil
 		}
 		return kernels.FP32, nil
