@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -42,8 +43,43 @@ func TestOtherGPUs(t *testing.T) {
 		{"compute capability 7.5", "TestClassifierSizes", []string{"EMULATOR_MAJOR=7", "EMULATOR_SHARED=65536"}},
 		{"compute capability 8.0", "TestClassifierSizes", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=166912"}},
 		{"compute capability 8.6", "TestClassifierSizes", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=101376"}},
+		{"compute capability 8.6, 84 SMs", "TestTensorCores", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=101376", "EMULATOR_SMS=84"}},
+		{"compute capability 8.9, few SMs", "TestTensorCores", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=101376", "EMULATOR_SMS=2"}},
+		{"compute capability 12.0", "TestTensorCores", []string{"EMULATOR_MAJOR=12", "EMULATOR_SHARED=101376", "EMULATOR_SMS=10"}},
+		{"compute capability 10.0", "TestTensorCores", []string{"EMULATOR_MAJOR=10", "EMULATOR_SMS=148"}},
+		{"stand-in for 8.6", "TestTensorCores", []string{"MLPOOL_COMPUTE_CAPABILITY=8.6", "EMULATOR_SHARED=101376"}},
 	} {
 		t.Run(c.gpu, func(t *testing.T) { again(t, c.test, c.env...) })
+	}
+}
+
+// TestStandIn has one GPU stand in for others: it then is of their compute capability, and has TMA only if
+// they do.
+func TestStandIn(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	if !kerneltest.Emulated() {
+		t.Skip("the GPU may be of any compute capability")
+	}
+	const capability, want = "MLPOOL_COMPUTE_CAPABILITY", "KERNELS_TEST_WANT"
+	if os.Getenv(inChild) == "" {
+		for _, c := range []struct{ gpu, standIn, want string }{
+			{"9", "", "9.0"}, {"9", "8.0", "8.0"}, {"9", "8.6", "8.6"}, {"9", "10.0", "10.0"}, {"9", "12.0", "12.0"},
+			{"9", "9.0", "9.0"}, {"9", "7.5", "9.0"}, {"9", "eight", "9.0"}, {"12", "9.0", "12.0"}, {"7", "8.6", "7.0"},
+		} {
+			t.Run(c.gpu+" as "+c.standIn, func(t *testing.T) {
+				again(t, "TestStandIn", "EMULATOR_MAJOR="+c.gpu, capability+"="+c.standIn, want+"="+c.want)
+			})
+		}
+		return
+	}
+	d, err := kernels.Device()
+	try(t, err)
+	if got := fmt.Sprintf("%d.%d", d.Major, d.Minor); got != os.Getenv(want) {
+		t.Errorf("compute capability %s, want %s", got, os.Getenv(want))
+	}
+	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
+	if got := kernels.FusesWgrad(kernels.TF32, dgrad); got != (d.Major == 9) {
+		t.Errorf("kernels by TMA: %v", got)
 	}
 }
 
