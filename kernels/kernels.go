@@ -123,9 +123,8 @@ func (i Info) FastTF32() bool {
 }
 
 // A Precision is how a GEMM is computed from float32 to float32. Every GPU of compute capability 8.0
-// or later has all three. 9.0 has the fastest kernels, by warpgroup MMA and TMA; the others multiply by
-// mma.sync. The kernels were run and measured on 9.0 only: for 8.6, 8.9, 10 and 12 they were tested on
-// the emulator.
+// or later has all three. On 9.0 they multiply by warpgroup MMA, on others by mma.sync. No real GPU of
+// compute capability 8.6, 8.9, 10 or 12 ever ran the kernels: an emulator did.
 type Precision uint8
 
 const (
