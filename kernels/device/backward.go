@@ -41,12 +41,12 @@ func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
 		case i == last || i == 0:
 			d.wgrad(i, w[i], x[i], g)
 		case d.fuse && x[i].activation.Fused():
-			below = d.dgradWgrad(i, w[i], x[i], g, func(dx Tensor) bool { return d.wantsTransposed(w[i-1], x[i-1], dx) })
+			below = d.dgradWgrad(i, w[i], x[i], g, func(dx Tensor) bool { return d.wantsTransposed(i-1, w[i-1], x[i-1], dx) })
 		default:
 			below.Tensor = d.dgrad(g.Tensor, w[i], x[i])
 			d.wgrad(i, w[i], x[i], g)
 		}
-		if i > 0 && below.t == 0 && d.wantsTransposed(w[i-1], x[i-1], below.Tensor) {
+		if i > 0 && below.t == 0 && d.wantsTransposed(i-1, w[i-1], x[i-1], below.Tensor) {
 			below.t = d.transpose(below.Tensor)
 		}
 		g = below
@@ -137,9 +137,23 @@ func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float
 	}
 }
 
-// wantsTransposed reports whether the wgrad of a layer is faster with dy transposed.
-func (d *Device) wantsTransposed(w, x, dy Tensor) bool {
-	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -d.update.Rate))
+// wantsTransposed reports whether the wgrad of a layer is in a group, and faster with dy transposed.
+func (d *Device) wantsTransposed(layer int, w, x, dy Tensor) bool {
+	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -d.update.Rate)) &&
+		(layer == 0 || !d.fusesWgrad(w, x, dy))
+}
+
+// fusesWgrad reports whether dgrad and wgrad of a layer, not the first or the last, are one launch.
+func (d *Device) fusesWgrad(w, x, dy Tensor) bool {
+	return d.fuse && x.activation.Fused() && d.reducer == nil && d.update.Rule.Fused() && d.queue.FusesWgrad(dgradGEMM(Tensor{}, w, x, dy))
+}
+
+// dgradGEMM returns dx = dy·wᵀ through the activation of x.
+func dgradGEMM(dx, w, x, dy Tensor) kernels.GEMM {
+	return kernels.GEMM{
+		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, Activation: x.activation,
+		C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
+	}
 }
 
 // transposed allocates the transpose of x.
@@ -164,11 +178,8 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 	if d.err != nil {
 		return dx
 	}
-	g := kernels.GEMM{
-		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, Activation: x.activation,
-		C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
-	}
-	if d.reducer == nil && d.update.Rule.Fused() && d.queue.FusesWgrad(g) {
+	g := dgradGEMM(dx.Tensor, w, x, dy.Tensor)
+	if d.fusesWgrad(w, x, dy.Tensor) {
 		g.Alpha, g.Prefetch = -d.update.Rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx

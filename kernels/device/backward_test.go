@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,9 @@ func launchesBackward(r *recording, layers int, images, fuse bool, want string) 
 	b.Activate(nn.ReLU, b.w0) // something known, and unlike the operands
 	r.launches()
 	r.queues("", want, func() error { return b.backward(l) })
+	if len(r.unread) > 0 {
+		r.t.Errorf("no wgrad reads the transposes at %v", slices.Collect(maps.Keys(r.unread)))
+	}
 }
 
 // TestLaunchesOfBackward checks the launches of layers.
@@ -85,7 +89,7 @@ func TestLaunchesOfBackward(t *testing.T) {
 }
 
 // TestLaunchesOfTransposes checks the launches of layers whose wgrads want a transposed dy: a
-// transpose of the classifier's gradient, else one that the dgrad stores.
+// transpose of the classifier's gradient, else one that the dgrad stores. Every transpose is read.
 func TestLaunchesOfTransposes(t *testing.T) {
 	for _, c := range []struct {
 		layers       int
@@ -98,7 +102,10 @@ func TestLaunchesOfTransposes(t *testing.T) {
 		{2, false, true, false, "transpose, tn+sgd A B C | tn+sgd T A B C"},
 		{3, true, true, false, "transpose, nt+drelu A B C, tn+sgd A B C | tn+sgd T A B C | images tn+sgd A C"},
 		{4, false, true, false, "transpose, nt+drelu T A B C, nt+drelu T B C, tn+sgd A B C | tn+sgd T A B C | tn+sgd T A B C | tn+sgd T A C"},
-		{3, false, true, true, "transpose, dgrad+wgrad nt+drelu A B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
+		// A wgrad in one launch with its dgrad reads no transpose: only that of the first layer does.
+		{3, false, true, true, "dgrad+wgrad nt+drelu A B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{4, false, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{4, true, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, tn+sgd A B C | images tn+sgd A C"},
 		{3, false, false, false, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
 	} {
 		t.Run(fmt.Sprintf("%d images=%v fuse=%v fuses=%v", c.layers, c.images, c.fuse, c.fuses), func(t *testing.T) {

@@ -20,10 +20,12 @@ type recording struct {
 	fuses bool      // what FusesWgrad says
 	wants bool      // what WantsTransposed says of wgrads of float32 and more than ten columns
 	wrote []uintptr // by what was queued last
+	// Transposes that were stored, and that no wgrad has read.
+	unread map[uintptr]bool
 }
 
 func record(t *testing.T, fuses, wants bool) *recording {
-	r := &recording{t: t, fuses: fuses, wants: wants}
+	r := &recording{t: t, fuses: fuses, wants: wants, unread: map[uintptr]bool{}}
 	r.recorder = recorder{&r.host, r.launch}
 	return r
 }
@@ -44,6 +46,9 @@ func (r *recording) launch(l Launch, queue func() error) error {
 		if w := l.Arrays[5]; slices.Contains(r.wrote, w) {
 			r.t.Errorf("the weights of a classifier were written by the launch before, after %q", r.calls)
 		}
+	}
+	if l.Name == nameTranspose {
+		r.unread[l.Wrote[0]] = true
 	}
 	if len(l.GEMMs) > 0 {
 		var names []string
@@ -74,6 +79,9 @@ func (r *recording) gemm(g kernels.GEMM) string {
 	}
 	if g.T != 0 {
 		name += " T"
+		if r.unread[g.T] = true; g.Layout == kernels.TN {
+			delete(r.unread, g.T)
+		}
 		r.transposed(g)
 	}
 	third := g.Y
