@@ -92,9 +92,9 @@ struct SplitK {
 };
 
 // split_k returns how many CTAs of a cluster share each of the tiles, a power of two: the most for which each CTA has
-// its own SM and at least 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
+// its own SM and at least 64 of k.
 inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
-  auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
+  auto fit = [&](int ranks) { return tiles * ranks <= ctas_at_once(ranks) && g.k >= 64 * ranks; };
   int ranks = 1;
   if (device().major >= 9)
     while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
