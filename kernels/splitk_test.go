@@ -8,8 +8,8 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// splitKCase is a group of equal wgrads by warpgroup MMA on a GPU with sms SMs. One CTA computes each of the first
-// whole tiles of the group; ctas share the k of each later one.
+// splitKCase is a group of equal wgrads on a GPU with sms SMs. One CTA computes each of the first whole tiles of the
+// group; ctas share the k of each later one.
 type splitKCase struct {
 	precision      kernels.Precision
 	sms            int
@@ -22,6 +22,11 @@ var splitKCases = []splitKCase{
 	{kernels.TF32, 132, 1, 384, 384, 1536, 0, 4},
 	{kernels.TF32X3, 132, 1, 1024, 512, 512, 0, 2},
 	{kernels.TF32X3, 132, 1, 384, 384, 1536, 0, 4},
+	// Rows that are not whole float4, in tiles of 128×56 by mma.sync.
+	{kernels.TF32, 132, 1, 333, 333, 384, 0, 6},
+	{kernels.TF32, 132, 2, 390, 522, 192, 0, 3},
+	{kernels.TF32X3, 132, 1, 333, 333, 384, 0, 6},
+	{kernels.TF32X3, 132, 1, 129, 57, 512, 0, 8},
 	{kernels.TF32, 20, 1, 784, 260, 1024, 0, 1}, // 14 tiles of 256 columns
 	{kernels.TF32, 20, 1, 256, 640, 1280, 0, 2},
 	{kernels.TF32, 20, 1, 256, 256, 3072, 0, 4},
@@ -46,7 +51,7 @@ func TestWgradSplitK(t *testing.T) {
 }
 
 const (
-	kTile, wgradTile = 32, 128
+	kTile, wgradTile = 32, 128 // of warpgroup MMA
 	half             = 1 << 12
 )
 
@@ -58,8 +63,8 @@ func (c splitKCase) run(t *testing.T) {
 			Layout: kernels.TN, Epilogue: kernels.SGD, Alpha: -1, C: malloc(t, 4*c.m*c.n), A: malloc(t, 4*c.k*c.m), B: malloc(t, 4*c.k*c.n),
 			T: malloc(t, 4*c.k*c.n), M: c.m, N: c.n, K: c.k,
 		}
-		if !kernels.WantsTransposed(c.precision, g) {
-			t.Error("it is not for warpgroup MMA")
+		if wants := kernels.WantsTransposed(c.precision, g); wants != (c.n%4 == 0) {
+			t.Errorf("by warpgroup MMA: %v", wants)
 		}
 		try(t, s.Upload(g.A, bytesOf(c.operand(c.m))))
 		try(t, s.Upload(g.B, bytesOf(c.operand(c.n))))
