@@ -46,8 +46,7 @@ func (s Stream) Fill(dst uintptr, value byte, n int) error { return s.fill(dst, 
 // GEMM and GroupedGEMM.
 func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision, g) }
 
-// WantsTransposed reports whether g, a wgrad, is faster with b transposed at T. If so, GEMM and
-// GroupedGEMM read T and not b, whatever else is in the group.
+// WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
 // WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If

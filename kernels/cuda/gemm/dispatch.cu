@@ -57,12 +57,7 @@ bool warpgroup_large(const Gemm &g) {
   return g.aligned() && !g.indices && g.m >= 256 && g.n >= 256 && g.k >= 256 && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
 }
 
-// A wgrad by itself decides, whatever else is in its group, since kernels_wants_transposed promises to read t. Shared
-// by four CTAs its tiles are work for a quarter of the SMs; with fewer the other kernels, whose tiles are smaller, are
-// faster.
-bool warpgroup_wgrad_fits(const Gemm &g) {
-  return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_wgrad_tiles(g) >= device().sms;
-}
+bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
 
 int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
   int64_t all = 0;
@@ -87,8 +82,10 @@ const Row rows[] = {
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
-    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ.
-    {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad},
+    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ, and with tiles for a third of the SMs, since they have no
+    // split-K here.
+    {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
+     [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_wgrad_tiles) >= device().sms; }},
     {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
     // wgrads of a small batch, as above.
     {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},

@@ -11,7 +11,7 @@ namespace gemm {
 
 // TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of threads
 // has left its sums in shared memory, in rows LD floats apart; slices are PART floats apart. In cluster split-K a
-// CTA finishes 1/ranks of the tile: it receives all CTAs' sums of that share in its inbox, by DSMEM.
+// CTA finishes 1/ranks of the tile: it receives the other CTAs' sums of that share in its inbox, by DSMEM.
 template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
 struct TileEpilogue {
   static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
@@ -23,11 +23,9 @@ struct TileEpilogue {
   int m0, n0, rank, ranks, share, first, end;
   float4 old[OLD ? PER_THREAD : 1];
 
-  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share. Unsigned division takes
-  // fewer registers.
+  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
-      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ceil_div(unsigned(ALL), unsigned(rs))),
-        first(share * r + threadIdx.x), end(min(ALL, share * (r + 1))) {}
+      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
 
   // read_old starts to read the epilogue's source.
   __device__ void read_old() {
@@ -93,14 +91,14 @@ struct SplitK {
   }
 };
 
-// split_k returns how many CTAs of a cluster share each of the tiles, at most max_ranks: the most for which each CTA has
-// its own SM and at least 64 of k. That is a power of two, or with thirds also 3 or 6.
-inline int split_k(const Gemm &g, int64_t tiles, int max_ranks, bool thirds = false) {
-  int most = 1;
+// split_k returns how many CTAs of a cluster share each of the tiles, a power of two: the most for which each CTA has
+// its own SM and at least 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
+inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
+  auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
+  int ranks = 1;
   if (device().major >= 9)
-    for (int ranks : {2, 3, 4, 6, 8})
-      if (ranks <= max_ranks && tiles * ranks <= ctas_at_once(ranks) && g.k >= 64 * ranks && (thirds || ranks % 3)) most = ranks;
-  return most;
+    while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
+  return ranks;
 }
 
 }  // namespace gemm

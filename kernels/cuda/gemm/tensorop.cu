@@ -74,9 +74,9 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
   if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
 }
 
-// launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile. See split_k.
+// launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
-int launch_config(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false) {
+int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
   using S = Stages<LAYOUT, C>;
   auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
   static std::atomic<bool> has_shared;
@@ -84,7 +84,7 @@ int launch_config(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false) 
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks, thirds) : 1;
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks) : 1;
   g.k_cta = ceil_div(ceil_div(g.k, ranks), 8) * 8;
 
   // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other SMs would
@@ -95,14 +95,14 @@ int launch_config(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false) 
 }
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>
-int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds = false) {
+int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks) {
   using Large = typename P::Large;
   using Small = typename P::Small;
   constexpr int BYTES = Stages<LAYOUT, Large>::BYTES;
   static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
   if constexpr (BYTES > CP_ASYNC_SHARED)
-    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, max_ranks, thirds);
-  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks, thirds);
+    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, max_ranks);
+  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks);
 }
 
 constexpr bool ALIGNED = true;
@@ -117,12 +117,7 @@ int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
   switch (g.layout) {
     case NN: return TENSOROP(NN, !ALIGNED, 4, Unaligned, Unaligned);
     case NT: return TENSOROP(NT, !ALIGNED, 4, Unaligned, Unaligned);
-    case TN: {
-      // Wide tiles are few: 333×333 has 18, of six CTAs each.
-      constexpr bool THIRDS = true;
-      return g.precision == KERNELS_TF32X3 ? launch_policy<TN, true, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS)
-                                           : launch_policy<TN, false, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS);
-    }
+    case TN: return TENSOROP(TN, !ALIGNED, 4, Unaligned, Unaligned);
   }
   return cudaErrorInvalidValue;
 }

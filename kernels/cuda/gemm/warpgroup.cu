@@ -23,9 +23,8 @@
 // small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N
 // = 64.
 //
-// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or 64
-// in cluster split-K: two CTAs share a tile, or four if it is of a wgrad. Each sums a part of k, and then finishes a
-// part of the columns. If wgrads have tiles for whole waves and few more, a second launch splits these few.
+// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or
+// 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k and finishes half of the columns.
 #include "warpgroup.cuh"
 
 namespace gemm {
@@ -34,19 +33,18 @@ namespace gemm {
 
 namespace {
 
-// warpgroup_gemm computes the group's tiles from begin to end.
 template <int LAYOUT, bool X3, int N, int SPLIT_K>
-__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, int end) {
+__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using P = Policy<LAYOUT, X3, N, SPLIT_K>;
   extern __shared__ __align__(1024) char shared[];
   Pipeline<P> pipeline(shared + (-address(shared) & 1023));
   pipeline.start();
   pdl_wait();
-  int first = begin + blockIdx.x / SPLIT_K, step = gridDim.x / SPLIT_K;
+  int first = blockIdx.x / SPLIT_K, step = gridDim.x / SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
     setmaxnreg_dec<40>();  // 128·40 + 256·216 of the CTA's 384·160 registers
-    for (int tile = first; tile < end; tile += step) {
+    for (int tile = first; tile < tiles; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
       if (X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
     }
@@ -58,7 +56,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
   } else {
     setmaxnreg_inc<216>();
     Consumer<LAYOUT, P> consumer;
-    for (int i = first; i < end; i += step) {
+    for (int i = first; i < tiles; i += step) {
       Tile<P> tile(group, i);
       consumer.multiply(pipeline, tile.k_tiles());
       if constexpr (SPLIT_K > 1) {
@@ -75,80 +73,51 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
 #endif
 }
 
-int64_t group_tiles(const Gemm *g, int count, int n) {
-  int64_t all = 0;
-  for (int i = 0; i < count; i++) all += warpgroup_tiles(g[i], n);
-  return all;
-}
-
-// launch_policy launches tiles begin to end of GEMMs of one layout, at most Group::MAX.
+// launch_policy launches GEMMs of one layout, at most Group::MAX.
 template <int LAYOUT, bool X3, int N, int SPLIT_K>
-int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int64_t end) {
+int launch_policy(uintptr_t stream, const Gemm *g, int count) {
   using P = Policy<LAYOUT, X3, N, SPLIT_K>;
   auto kernel = warpgroup_gemm<LAYOUT, X3, N, SPLIT_K>;
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, kernel, P::BYTES)) return code;
-  if (group_tiles(g, count, N) > INT32_MAX) return cudaErrorInvalidValue;
   Group<TmaGemm> group = {};
+  int64_t all = 0;
   for (int i = 0; i < count; i++) {
     if (int code = P::prepare(group.gemms[i], g[i])) return code;
-    group.ends[i] = int((i ? group.ends[i - 1] : 0) + warpgroup_tiles(g[i], N));
+    all += warpgroup_tiles(g[i], N), group.ends[i] = int(all);
   }
-  unsigned sms = device().sms, ctas = SPLIT_K > 1 ? unsigned(end - begin) * SPLIT_K : unsigned(std::min(end - begin, int64_t(sms)));
+  if (all > INT32_MAX) return cudaErrorInvalidValue;
+  unsigned sms = device().sms, ctas = SPLIT_K > 1 ? unsigned(all) * SPLIT_K : unsigned(std::min(all, int64_t(sms)));
   // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves idle, so
   // that some GPCs have more work than others.
   bool pdl = SPLIT_K > 1 || 16 * ctas >= 15 * sms;
-  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), SPLIT_K, pdl}, kernel, group, int(begin), int(end));
+  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), SPLIT_K, pdl}, kernel, group, int(all));
 }
 
-template <int LAYOUT, bool X3, int N, int SPLIT_K>
-int launch_policy(uintptr_t stream, const Gemm *g, int count) {
-  return launch_policy<LAYOUT, X3, N, SPLIT_K>(stream, g, count, 0, group_tiles(g, count, N));
-}
-
-// Times estimates how long tiles take: waves × (k-tiles × ns of a k-tile + ns of a tile's start and end), by figures
-// of an H200 in tf32. A k-tile of 3xtf32 takes three times as long. In split-K a CTA computes one tile only, so all
-// must be one wave.
-template <bool X3>
-struct Times {
-  static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000;
-  int64_t k_tiles, sms;  // k_tiles: the most that a tile has
-
-  int64_t ns(int64_t tiles, int split_k, int k_tile, int start_and_end) const {
-    if (split_k > 1 && tiles * split_k > ctas_at_once(split_k)) return NEVER;
-    return ceil_div(tiles * split_k, sms) * (ceil_div(k_tiles, split_k) * k_tile * (X3 ? 3 : 1) + start_and_end);
-  }
-  int64_t n256(int64_t tiles) const { return X3 ? NEVER : ns(tiles, 1, 650, 6000); }  // registers limit N of 3xtf32 to 128
-  int64_t n128(int64_t tiles) const { return ns(tiles, 1, 370, 4000); }
-  int64_t n128_pair(int64_t tiles) const { return ns(tiles, 2, 370, 6000); }
-  int64_t n128_four(int64_t tiles) const { return ns(tiles, 4, 370, 7000); }
-  int64_t n64_pair(int64_t tiles) const { return ns(tiles, 2, 250, 5000); }
-};
-
-// launch_layout chooses the policy that takes the least estimated time.
+// launch_layout chooses the policy with the least estimated time: waves × (k-tiles × ns of a k-tile + ns of a tile's
+// start and end), by figures of an H200 in tf32. A k-tile of 3xtf32 takes three times as long, and registers limit
+// its N to 128. In split-K a CTA computes one tile only, so all must be one wave.
 template <int LAYOUT, bool X3>
 int launch_layout(uintptr_t stream, const Gemm *g, int count) {
-  Times<X3> times = {0, device().sms};
-  for (int i = 0; i < count; i++) times.k_tiles = std::max<int64_t>(times.k_tiles, ceil_div(g[i].k, 32));
-  int64_t tiles = group_tiles(g, count, 128), n128 = times.n128(tiles), n256 = times.n256(group_tiles(g, count, 256));
-  int64_t best = std::min(n128, n256);
-  if constexpr (LAYOUT == TN) {
-    int64_t whole = tiles / times.sms * times.sms, rest = tiles - whole, pair = times.n128_pair(rest), four = times.n128_four(rest);
-    int64_t split = (whole ? times.n128(whole) + times.SECOND_LAUNCH : 0) + std::min(pair, four);
-    // A second launch must save a tenth, since these are estimates.
-    if (rest && 10 * split < (whole ? 9 : 10) * best) {
-      if (whole)
-        if (int code = launch_policy<LAYOUT, X3, 128, 1>(stream, g, count, 0, whole)) return code;
-      return four < pair ? launch_policy<LAYOUT, X3, 128, 4>(stream, g, count, whole, tiles)
-                         : launch_policy<LAYOUT, X3, 128, 2>(stream, g, count, whole, tiles);
-    }
-  } else {
-    int64_t n128_pair = times.n128_pair(tiles), n64_pair = times.n64_pair(group_tiles(g, count, 64));
+  int64_t k_tiles = ceil_div(g->k, 32), sms = device().sms;
+  auto ns = [&](int n, int split_k, int k_tile, int start_and_end) {
+    int64_t ctas = 0;
+    for (int i = 0; i < count; i++) ctas += warpgroup_tiles(g[i], n) * split_k;
+    if (split_k > 1 && ctas > sms) return INT64_MAX;
+    return ceil_div(ctas, sms) * (ceil_div(k_tiles, split_k) * k_tile * (X3 ? 3 : 1) + start_and_end);
+  };
+  int64_t n128 = ns(128, 1, 370, 4000), best = n128;
+  if constexpr (!X3) {
+    int64_t n256 = ns(256, 1, 650, 6000);
+    if (n256 <= n128) best = n256;
+  }
+  if constexpr (LAYOUT != TN) {
+    int64_t n128_pair = ns(128, 2, 370, 6000), n64_pair = ns(64, 2, 250, 5000);
     if (n64_pair < std::min(best, n128_pair)) return launch_policy<LAYOUT, X3, 64, 2>(stream, g, count);
     if (n128_pair < best) return launch_policy<LAYOUT, X3, 128, 2>(stream, g, count);
   }
   if constexpr (!X3)
-    if (n256 <= n128) return launch_policy<LAYOUT, X3, 256, 1>(stream, g, count);
+    if (best < n128) return launch_policy<LAYOUT, X3, 256, 1>(stream, g, count);
   return launch_policy<LAYOUT, X3, 128, 1>(stream, g, count);
 }
 
