@@ -9,16 +9,20 @@ type GEMM struct {
 	Epilogue   Epilogue
 	Activation nn.Activation // a fused one
 	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
-	// not overlap the others. Y is for ActivateBackward only.
+	// not overlap the others. Y is for ActivateBackward only. In [BF16], A, B and Y are bf16, and C
+	// is with Activate and ActivateBackward.
 	C, A, B, Y uintptr
+	// Rounded, if not 0, is the address of a bf16 array to which SGD also stores c[m,n]. Only for BF16.
+	Rounded uintptr
 	// T, if not 0, is the address of a transposed gradient. NT also stores cᵀ to T[n,m]. TN has bᵀ
-	// in T[n,k] and may read it instead of b, since k is then contiguous. See [WantsTransposed].
+	// in T[n,k] and may read it instead of b, since k is then contiguous. See [WantsTransposed]. 0 in
+	// BF16.
 	T uintptr
 	// Indices, if not 0, make A a table of uint8 images, of k columns for NN and m
 	// for TN; NT has none. Row i of a is then images[indices[i],:]/255, a gathered
 	// view. The indices are int32, m of them for NN, k for TN.
 	Indices uintptr
-	// Pixels says that A holds pixels, 0 to 255 as float32, as [Stream.Gather] makes them;
+	// Pixels says that A holds pixels, 0 to 255 as values, as [Stream.Gather] makes them;
 	// a is A/255. They are exact in every precision. NT has none.
 	Pixels   bool
 	Alpha    float32 // for TN, and [Stream.DgradWgrad]

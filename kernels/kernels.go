@@ -122,18 +122,23 @@ func (i Info) FastTF32() bool {
 	return i.Major >= 8 && !small
 }
 
-// A Precision is how a GEMM is computed from float32 to float32. Every GPU of compute capability 8.0
-// or later has all three. On 9.0 they multiply by warpgroup MMA, on others by mma.sync. No real GPU of
-// compute capability 8.6, 8.9, 10 or 12 ever ran the kernels: an emulator did.
+// A Precision says how GEMMs are computed, and of what type the values are that training passes from
+// operation to operation: float32, but in BF16. Every GPU of compute capability 8.0 or later has all of
+// them. On 9.0 they multiply by warpgroup MMA, on others by mma.sync. No real GPU of compute capability
+// 8.6, 8.9, 10 or 12 ever ran the kernels: an emulator did.
 type Precision uint8
 
 const (
 	FP32   Precision = iota // on the CUDA cores
 	TF32                    // on the tensor cores, operands rounded to 11 bits of mantissa
 	TF32X3                  // on the tensor cores, operands as sums of two such numbers: as exact as FP32, but NaN where FP32 gives an infinity
+	// BF16 is mixed precision, on the tensor cores. Values are bf16, of 2 bytes: activations, gradients of
+	// them, pixels, and the copies of the weights that GEMMs read. Weights, their gradients, sums, logits
+	// and losses are float32. Values are rounded to the nearest, of two equally near to the even one.
+	BF16
 )
 
-var precisions = []string{"fp32", "tf32", "3xtf32"}
+var precisions = []string{"fp32", "tf32", "3xtf32", "bf16"}
 
 // ParsePrecision returns the precision that a configuration names.
 func ParsePrecision(name string) (Precision, error) {

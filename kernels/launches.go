@@ -5,17 +5,17 @@ import "mlpool/kernels/nn"
 //go:generate go run ./internal/gen
 
 // Launches are the operations on arrays. Each call queues one, which its comment defines. [Stream]
-// implements them for a GPU; its methods for GEMMs take a [Precision] first.
+// implements them for a GPU; its methods on values take a [Precision] first.
 // Package device implements them for a GPU and for host memory.
 //
 // An argument of type uintptr is the address of a dense row-major array of float32, unless a comment
-// says otherwise. An operation must not write to an array that overlaps one that it reads, unless it
+// says otherwise. Values are bf16 in [BF16], else float32, too. An operation must not write to an array that overlaps one that it reads, unless it
 // works in place. A negative size is an error. An array of no elements may have any address.
 //
 // From this interface go generate writes the calls of C, their declarations and stubs, and what
 // package device needs of each operation. A line "launch:as NAME: WRITTEN = READ" tells it the name in
 // profiles, and the arrays that the operation writes and reads. With "launch:host", or without
-// arrays, the part on host memory is written by hand.
+// arrays, or with arrays of values, the part on host memory is written by hand.
 type Launches interface {
 	// GEMM does a matrix product with its epilogue.
 	GEMM(g GEMM) error
@@ -26,7 +26,7 @@ type Launches interface {
 
 	// DgradWgrad does g, NT with ActivateBackward, and then b += alpha·yᵀ·a, in place: g's wgrad
 	// with the epilogue SGD. c is computed from b as it was before the update. PrefetchB is for
-	// b, which is also written. c must not overlap the other arrays. T must be 0.
+	// b, which is also written. c must not overlap the other arrays. T must be 0. There is none in BF16.
 	DgradWgrad(g GEMM) error
 
 	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
@@ -34,15 +34,16 @@ type Launches interface {
 	//launch:as transpose: t[cols,rows] = x[rows,cols]
 	Transpose(t, x uintptr, rows, cols int) error
 
-	// Activate: y[n] = a(x[n]), NaN where x is NaN. y may be x.
+	// Activate: values y[n] = a(x[n]), NaN where x is NaN. y may be x if values are float32.
 	//
-	//launch:as {a}: y[n] = x[n]
+	//launch:as {a}: y value[n] = x[n]
 	Activate(a nn.Activation, y, x uintptr, n int) error
 
-	// ActivateBackward: dx[n] is the gradient of a's input, dy[n] that of its output. y[n] is the
-	// output of a if a is fused, else its input. dx may be dy.
+	// ActivateBackward: values dx[n] are the gradient of a's input, dy[n] that of its output. Values
+	// y[n] are the output of a if a is fused; else y[n] is its input, and there is none in BF16. dx may be
+	// dy if values are float32.
 	//
-	//launch:as {a} backward: dx[n] = dy[n], y[n]
+	//launch:as {a} backward: dx value[n] = dy[n], y value[n]
 	ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error
 
 	// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
@@ -58,12 +59,12 @@ type Launches interface {
 	//launch:as cross-entropy: loss[rows], correct[rows] = x[rows,cols], labels int32[rows]
 	CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error
 
-	// SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
+	// SoftmaxCrossEntropyBackward: values dx[rows,cols] = (p - onehot(labels))/rows.
 	//
-	//launch:as softmax backward: dx[rows,cols] = p[rows,cols], labels int32[rows]
+	//launch:as softmax backward: dx value[rows,cols] = p[rows,cols], labels int32[rows]
 	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
 
-	// Classifier does the last layer and its loss at once, always in float32: logits = x·w; loss
+	// Classifier does the last layer and its loss at once, with sums in float32: logits = x·w; loss
 	// and correct are CrossEntropy of them; dlogits = (softmax - onehot)/rows; dx is the gradient
 	// dlogits·wᵀ through the activation.
 	Classifier(c Classifier) error
@@ -82,6 +83,11 @@ type Launches interface {
 	//launch:as {u.Rule}: w[n], state[n] += dw[n]
 	Step(u nn.Update, w, state, dw uintptr, n int) error
 
+	// Round: values y[n] = x[n].
+	//
+	//launch:as round: y value[n] = x[n]
+	Round(y, x uintptr, n int) error
+
 	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates, in the
 	// order of the ranks. Its CTAs are so small that they run while those of the largest GEMMs do,
 	// on another stream.
@@ -89,22 +95,21 @@ type Launches interface {
 
 	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
 	// y[rows] = labels[indices[i]], from uint8 images and labels through int32
-	// indices[rows] to float32 x and int32 y. With y 0 there are only images.
+	// indices[rows] to values x and int32 y. With y 0 there are only images.
 	//
-	//launch:as gather: x[rows,cols], y int32[rows] = images uint8[rows,cols], labels uint8[rows], indices int32[rows]
-	//launch:host
+	//launch:as gather: x value[rows,cols], y int32[rows] = images uint8[rows,cols], labels uint8[rows], indices int32[rows]
 	Gather(x, y, images, labels, indices uintptr, rows, cols int) error
 }
 
 // A Classifier is the last layer of a network and its loss: linear, softmax and
 // cross-entropy.
 type Classifier struct {
-	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss. If both are 0, none
-	// are computed.
+	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss, as values. If both are 0,
+	// none are computed.
 	DLogits, DX uintptr
 	// Loss[rows] is in nats; Correct[rows] is 1 if the prediction is the label, else 0.
 	Loss, Correct    uintptr
-	X, W             uintptr // X[rows,k], an output of Activation, and W[k,classes]
+	X, W             uintptr // values X[rows,k], an output of Activation, and W[k,classes]
 	Labels, Indices  uintptr // uint8 labels, and rows int32 indices: row i's is labels[indices[i]]
 	Rows, Classes, K int     // a GPU takes 1 to 16 classes
 	Activation       nn.Activation
@@ -112,8 +117,8 @@ type Classifier struct {
 }
 
 // Updates are the updates of all ranks to weights W[N]: Ranks arrays of N elements, the first at X,
-// each Stride elements after the one before.
+// each Stride elements after the one before. Rounded, if not 0, is a bf16 array to which W is also stored.
 type Updates struct {
-	W, X             uintptr
+	W, X, Rounded    uintptr
 	N, Ranks, Stride int // a GPU takes up to 2^30 elements of up to 23 ranks
 }

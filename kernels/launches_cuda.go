@@ -25,11 +25,11 @@ func (s Stream) DgradWgrad(precision Precision, g GEMM) error {
 func (s Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return check("Transpose", C.kernels_transpose(s.c(), C.uintptr_t(t), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
 }
-func (s Stream) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
-	return check("Activate", C.kernels_activate(s.c(), C.int(a), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
+func (s Stream) Activate(precision Precision, a nn.Activation, y uintptr, x uintptr, n int) error {
+	return check("Activate", C.kernels_activate(s.c(), C.int(precision), C.int(a), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
 }
-func (s Stream) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
-	return check("ActivateBackward", C.kernels_activate_backward(s.c(), C.int(a), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
+func (s Stream) ActivateBackward(precision Precision, a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
+	return check("ActivateBackward", C.kernels_activate_backward(s.c(), C.int(precision), C.int(a), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
 }
 func (s Stream) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 	return check("Softmax", C.kernels_softmax(s.c(), C.uintptr_t(p), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
@@ -37,11 +37,11 @@ func (s Stream) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 func (s Stream) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels uintptr, rows int, cols int) error {
 	return check("CrossEntropy", C.kernels_cross_entropy(s.c(), C.uintptr_t(loss), C.uintptr_t(correct), C.uintptr_t(x), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
 }
-func (s Stream) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
-	return check("SoftmaxCrossEntropyBackward", C.kernels_softmax_cross_entropy_backward(s.c(), C.uintptr_t(dx), C.uintptr_t(p), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
+func (s Stream) SoftmaxCrossEntropyBackward(precision Precision, dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
+	return check("SoftmaxCrossEntropyBackward", C.kernels_softmax_cross_entropy_backward(s.c(), C.int(precision), C.uintptr_t(dx), C.uintptr_t(p), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
 }
-func (s Stream) Classifier(c Classifier) error {
-	return check("Classifier", C.kernels_classifier(s.c(), c.c()))
+func (s Stream) Classifier(precision Precision, c Classifier) error {
+	return check("Classifier", C.kernels_classifier(s.c(), C.int(precision), c.c()))
 }
 func (s Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
 	return check("ReduceLoss", C.kernels_reduce_loss(s.c(), C.uintptr_t(out), C.uintptr_t(loss), C.uintptr_t(correct), C.int64_t(rows), C.int64_t(batch)))
@@ -49,9 +49,12 @@ func (s Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int,
 func (s Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
 	return check("Step", C.kernels_step(s.c(), cUpdate(u), C.uintptr_t(w), C.uintptr_t(state), C.uintptr_t(dw), C.int64_t(n)))
 }
+func (s Stream) Round(precision Precision, y uintptr, x uintptr, n int) error {
+	return check("Round", C.kernels_round(s.c(), C.int(precision), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
+}
 func (s Stream) AddUpdates(all []Updates) error {
 	return check("AddUpdates", C.kernels_add_updates(s.c(), cUpdates(all)))
 }
-func (s Stream) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
-	return check("Gather", C.kernels_gather(s.c(), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images), C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
+func (s Stream) Gather(precision Precision, x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
+	return check("Gather", C.kernels_gather(s.c(), C.int(precision), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images), C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
 }

@@ -93,9 +93,9 @@ func (s Stream) fill(dst uintptr, value byte, bytes int) error {
 	return check("Fill", C.kernels_fill(s.c(), C.uintptr_t(dst), C.int(value), C.int64_t(bytes)))
 }
 
-// The numbers of layouts, epilogues and operands are those of kernels.h: else this
+// The numbers of precisions, layouts, epilogues and operands are those of kernels.h: else this
 // does not compile.
-var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
+var _ = [1]struct{}{}[(int(BF16)-C.KERNELS_BF16)|(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
 	(int(Activate)-C.KERNELS_ACTIVATE)|(int(ActivateBackward)-C.KERNELS_ACTIVATE_BACKWARD)|(int(SGD)-C.KERNELS_SGD)|
 	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)]
 
@@ -105,7 +105,7 @@ func (g GEMM) c() C.kernels_gemm_args {
 		pixels = 1
 	}
 	return C.kernels_gemm_args{
-		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
+		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), rounded: C.uintptr_t(g.Rounded), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
 		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
 		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), activation: C.int(g.Activation), prefetch: C.int(g.Prefetch), pixels: pixels,
 	}
@@ -145,7 +145,8 @@ func cUpdates(all []Updates) C.kernels_updates {
 	c := C.kernels_updates{count: C.int(len(all))}
 	for i, u := range all[:min(len(all), MaxGroup)] {
 		to := &c.of[i]
-		to.w, to.x, to.n, to.stride = C.uintptr_t(u.W), C.uintptr_t(u.X), C.int64_t(u.N), C.int64_t(u.Stride)
+		to.w, to.x, to.rounded = C.uintptr_t(u.W), C.uintptr_t(u.X), C.uintptr_t(u.Rounded)
+		to.n, to.stride = C.int64_t(u.N), C.int64_t(u.Stride)
 		to.ranks = C.int(u.Ranks)
 	}
 	return c

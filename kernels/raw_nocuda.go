@@ -45,27 +45,30 @@ func popRange()                                                     {}
 
 // For these see [Launches].
 
-func (Stream) GEMM(precision Precision, g GEMM) error                      { return ErrNoCUDA }
-func (Stream) GroupedGEMM(precision Precision, group []GEMM) error         { return ErrNoCUDA }
-func (Stream) DgradWgrad(precision Precision, g GEMM) error                { return ErrNoCUDA }
-func (Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error    { return ErrNoCUDA }
-func (Stream) Activate(a nn.Activation, y uintptr, x uintptr, n int) error { return ErrNoCUDA }
-func (Stream) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
+func (Stream) GEMM(precision Precision, g GEMM) error                   { return ErrNoCUDA }
+func (Stream) GroupedGEMM(precision Precision, group []GEMM) error      { return ErrNoCUDA }
+func (Stream) DgradWgrad(precision Precision, g GEMM) error             { return ErrNoCUDA }
+func (Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error { return ErrNoCUDA }
+func (Stream) Activate(precision Precision, a nn.Activation, y uintptr, x uintptr, n int) error {
+	return ErrNoCUDA
+}
+func (Stream) ActivateBackward(precision Precision, a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
 	return ErrNoCUDA
 }
 func (Stream) Softmax(p uintptr, x uintptr, rows int, cols int) error { return ErrNoCUDA }
 func (Stream) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels uintptr, rows int, cols int) error {
 	return ErrNoCUDA
 }
-func (Stream) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
+func (Stream) SoftmaxCrossEntropyBackward(precision Precision, dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
 	return ErrNoCUDA
 }
-func (Stream) Classifier(c Classifier) error { return ErrNoCUDA }
+func (Stream) Classifier(precision Precision, c Classifier) error { return ErrNoCUDA }
 func (Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
 	return ErrNoCUDA
 }
 func (Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error { return ErrNoCUDA }
+func (Stream) Round(precision Precision, y uintptr, x uintptr, n int) error        { return ErrNoCUDA }
 func (Stream) AddUpdates(all []Updates) error                                      { return ErrNoCUDA }
-func (Stream) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
+func (Stream) Gather(precision Precision, x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
 	return ErrNoCUDA
 }

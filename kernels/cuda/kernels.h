@@ -48,14 +48,14 @@ int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
 // gemm/dispatch.cu, which chooses among the kernels of GEMM. With gather indices a is a table
-// of uint8 images; with pixels a is float32 pixels; prefetch says which operands may be read before griddepcontrol.wait.
-enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
+// of uint8 images; with pixels a is pixels as values; prefetch says which operands may be read before griddepcontrol.wait.
+enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };
 enum { KERNELS_ACTIVATION_RELU };  // activations, as package nn numbers them
 enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
-  uintptr_t c, a, b, y, t, indices;
+  uintptr_t c, a, b, y, rounded, t, indices;
   int64_t m, n, k;
   float alpha;
   int layout, epilogue, activation, prefetch, pixels;
@@ -87,7 +87,7 @@ typedef struct {
 
 typedef struct {
   struct {
-    uintptr_t w, x;
+    uintptr_t w, x, rounded;
     int64_t n, stride;
     int ranks;
   } of[KERNELS_MAX_GROUP];

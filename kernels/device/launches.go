@@ -13,25 +13,12 @@ import (
 func (q *HostQueue) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return q.do(func() { ref.Transpose(sliceAt[float32](t, cols*rows), sliceAt[float32](x, rows*cols), rows, cols) })
 }
-func (q *HostQueue) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
-	return q.do(func() { ref.Activate(a, sliceAt[float32](y, n), sliceAt[float32](x, n), n) })
-}
-func (q *HostQueue) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
-	return q.do(func() {
-		ref.ActivateBackward(a, sliceAt[float32](dx, n), sliceAt[float32](dy, n), sliceAt[float32](y, n), n)
-	})
-}
 func (q *HostQueue) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 	return q.do(func() { ref.Softmax(sliceAt[float32](p, rows*cols), sliceAt[float32](x, rows*cols), rows, cols) })
 }
 func (q *HostQueue) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels uintptr, rows int, cols int) error {
 	return q.do(func() {
 		ref.CrossEntropy(sliceAt[float32](loss, rows), sliceAt[float32](correct, rows), sliceAt[float32](x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
-	})
-}
-func (q *HostQueue) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
-	return q.do(func() {
-		ref.SoftmaxCrossEntropyBackward(sliceAt[float32](dx, rows*cols), sliceAt[float32](p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
 func (q *HostQueue) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
@@ -51,10 +38,10 @@ func (r *recorder) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return r.around(pass("transpose", rows, cols, []array{{t, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Transpose(t, x, rows, cols) })
 }
 func (r *recorder) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
-	return r.around(pass(a.String(), n, 1, []array{{y, 4, true}, {x, 4, false}}, a, n), func() error { return r.Queue.Activate(a, y, x, n) })
+	return r.around(pass(a.String(), n, 1, []array{{y, r.Values().Size(), true}, {x, 4, false}}, a, n), func() error { return r.Queue.Activate(a, y, x, n) })
 }
 func (r *recorder) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
-	return r.around(pass(a.String()+" backward", n, 1, []array{{dx, 4, true}, {dy, 4, false}, {y, 4, false}}, a, n), func() error { return r.Queue.ActivateBackward(a, dx, dy, y, n) })
+	return r.around(pass(a.String()+" backward", n, 1, []array{{dx, r.Values().Size(), true}, {dy, 4, false}, {y, r.Values().Size(), false}}, a, n), func() error { return r.Queue.ActivateBackward(a, dx, dy, y, n) })
 }
 func (r *recorder) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 	return r.around(pass("softmax", rows, cols, []array{{p, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Softmax(p, x, rows, cols) })
@@ -63,7 +50,7 @@ func (r *recorder) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels
 	return r.around(pass("cross-entropy", rows, cols, []array{{loss, 0, true}, {correct, 0, true}, {x, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.CrossEntropy(loss, correct, x, labels, rows, cols) })
 }
 func (r *recorder) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
-	return r.around(pass("softmax backward", rows, cols, []array{{dx, 4, true}, {p, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
+	return r.around(pass("softmax backward", rows, cols, []array{{dx, r.Values().Size(), true}, {p, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
 }
 func (r *recorder) Classifier(c kernels.Classifier) error {
 	return r.around(ofClassifier(c), func() error { return r.Queue.Classifier(c) })
@@ -72,11 +59,14 @@ func (r *recorder) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows i
 	return r.around(pass("loss reduction", rows, 1, []array{{out, 0, true}, {loss, 4, false}, {correct, 4, false}}, rows, batch), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })
 }
 func (r *recorder) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
-	return r.around(pass(u.Rule.String(), n, 1, []array{{w, 8, true}, {state, 8, true}, {dw, 4, false}}, u, n), func() error { return r.Queue.Step(u, w, state, dw, n) })
+	return r.around(pass(u.Rule.String(), n, 1, []array{{w, 2 * 4, true}, {state, 2 * 4, true}, {dw, 4, false}}, u, n), func() error { return r.Queue.Step(u, w, state, dw, n) })
+}
+func (r *recorder) Round(y uintptr, x uintptr, n int) error {
+	return r.around(pass("round", n, 1, []array{{y, r.Values().Size(), true}, {x, 4, false}}, n), func() error { return r.Queue.Round(y, x, n) })
 }
 func (r *recorder) AddUpdates(all []kernels.Updates) error {
 	return r.around(ofAddUpdates(all), func() error { return r.Queue.AddUpdates(all) })
 }
 func (r *recorder) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
-	return r.around(pass("gather", rows, cols, []array{{x, 4, true}, {y, 0, true}, {images, 1, false}, {labels, 0, false}, {indices, 0, false}}, rows, cols), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
+	return r.around(pass("gather", rows, cols, []array{{x, r.Values().Size(), true}, {y, 0, true}, {images, 1, false}, {labels, 0, false}, {indices, 0, false}}, rows, cols), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
 }

@@ -194,6 +194,15 @@ inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float 
 }
 
 
+// Two floats, rounded to the nearest bf16, of two equally near to the even one; NaN becomes 0x7fff.
+inline void cvt_rn_bf16x2_f32(uint32_t &two, float upper, float lower) {
+  auto round = [](float f) {
+    uint32_t word = bits<uint32_t>(f);
+    return f != f ? 0x7fffu : (word + 0x7fff + (word >> 16 & 1)) >> 16;
+  };
+  two = round(upper) << 16 | round(lower);
+}
+
 // Matrices of 8×8 halves, here of 8×4 words: lane 8i + r has the address of row r of the
 // i-th, and lane 4g + t gets word t of row g of each.
 void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row);

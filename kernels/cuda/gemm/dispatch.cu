@@ -8,7 +8,7 @@ namespace gemm {
 namespace {
 
 enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
-enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_PRECISION = FP32 | TENSOR };
+enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_FLOAT = FP32 | TENSOR, BF16 = 1 << KERNELS_BF16 };
 // What the GPU must have: nothing; cp.async, and tensor cores for tf32, from compute capability 8.0 on; TMA, 9.x;
 // warpgroup MMA, 9.0.
 enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
@@ -114,8 +114,8 @@ const Row rows[] = {
     // Rows that are not whole float4. In training only the classifier has them.
     {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
 
-    // --- everything else ---
-    {ANY_LAYOUT, ANY_PRECISION, NOTHING, always, simt},
+    // --- everything else of float32 ---
+    {ANY_LAYOUT, ANY_FLOAT, NOTHING, always, simt},
 };
 
 bool fits(const Row &row, const Gemm &g) { return (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g); }
@@ -144,19 +144,20 @@ int run(uintptr_t stream, Gemm *g, int count) {
     }
     count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return fits(row, one); }) - g);
   }
-  return cudaSuccess;
+  return count ? cudaErrorNotSupported : cudaSuccess;
 }
 
 bool dgrad_wgrad_fits(const Gemm &g) {
   // For weights that do not fit L2. 3xtf32 is bound by multiplication: it gains only with a CTA on nearly every SM.
-  if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
+  if (!has(TMA) || !(TENSOR >> g.precision & 1) || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
   int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
   return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
 }
 
 int check(int precision, const kernels_gemm_args &p) {
   const int64_t limit = 1 << 30;  // coordinates are int, and tiles extend past the end
-  if (precision != KERNELS_FP32 && precision != KERNELS_TF32 && precision != KERNELS_TF32X3) return cudaErrorInvalidValue;
+  if (precision < KERNELS_FP32 || precision > KERNELS_BF16) return cudaErrorInvalidValue;
+  if (precision == KERNELS_BF16 ? p.t != 0 : p.rounded != 0) return cudaErrorInvalidValue;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
   if (p.layout == NT && (p.indices || p.pixels)) return cudaErrorInvalidValue;
   if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == NT || p.layout == TN ? cudaSuccess : cudaErrorInvalidValue;
@@ -166,17 +167,20 @@ int check(int precision, const kernels_gemm_args &p) {
 }
 
 Gemm gemm_of(int precision, const kernels_gemm_args &p) {
-  auto aligned = [](uintptr_t operand, int64_t row, int bytes) { return operand % bytes == 0 && row % 4 == 0; };
+  const bool half = precision == KERNELS_BF16, half_c = half && (p.epilogue == KERNELS_ACTIVATE || p.epilogue == KERNELS_ACTIVATE_BACKWARD);
+  // Of rows with four elements to 16 bytes, or eight.
+  auto aligned = [](uintptr_t operand, int64_t row, int bytes, bool half) { return operand % bytes == 0 && row % (half ? 8 : 4) == 0; };
   uintptr_t y = p.epilogue == KERNELS_ACTIVATE_BACKWARD ? p.y : 0;
   Gemm g = {};
   g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
   g.alpha = (p.layout == NN ? 1 : p.alpha) * (p.indices || p.pixels ? 1 / 255.f : 1);
   g.t = ptr<float>(p.t), g.m = int(p.m), g.n = int(p.n), g.k = int(p.k);
   g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
-  g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices ? 4 : 16);
-  g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16);
-  g.aligned_c = aligned(p.c | y, p.n, 16);
-  g.aligned_t = aligned(p.t, p.layout == TN ? p.k : p.m, 16);
+  g.rounded = p.epilogue == KERNELS_SGD ? ptr<bf16>(p.rounded) : nullptr;
+  g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices && !half ? 4 : 16, half);
+  g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16, half);
+  g.aligned_c = aligned(p.c | y | p.rounded, p.n, 16, half_c || p.rounded);
+  g.aligned_t = aligned(p.t, p.layout == TN ? p.k : p.m, 16, false);
   g.layout = uint8_t(p.layout), g.precision = uint8_t(precision), g.epilogue = p.epilogue;
   return g;
 }
@@ -204,14 +208,14 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
 }
 
 int kernels_wants_transposed(int precision, kernels_gemm_args p) {
-  if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || precision == KERNELS_FP32) return false;
+  if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || !(TENSOR >> precision & 1)) return false;
   p.t = 1 << 20;  // as if at an aligned address
   return warpgroup_wgrad_fits(gemm_of(precision, p));
 }
 
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
-  if (p.layout != NT || p.epilogue != KERNELS_ACTIVATE_BACKWARD || p.t) return cudaErrorInvalidValue;
+  if (p.layout != NT || p.epilogue != KERNELS_ACTIVATE_BACKWARD || p.t || precision == KERNELS_BF16) return cudaErrorInvalidValue;
   Gemm g = gemm_of(precision, p);
   if (dgrad_wgrad_fits(g)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, g);
   if (int code = kernels_gemm(stream, precision, p)) return code;

@@ -9,11 +9,13 @@
 // view table[indices[i]] of a table of bytes. Kernels multiply pixels, which are exact in every precision; 1/255 is
 // a factor of alpha, by which NN multiplies its sums as well.
 //
-// All matrices are row-major float32. The order of additions depends only on the call (the shapes and alignments of
+// All matrices are row-major float32. In bf16 those are bf16 that training passes on: a, b and y, and c with an activation
+// or its gradient. The order of additions depends only on the call (the shapes and alignments of
 // its GEMMs, the precision), the GPU and the compiler. So equal calls give equal bits.
 #ifndef GEMM_CUH
 #define GEMM_CUH
 
+#include "bf16.cuh"
 #include "launch.cuh"
 
 // HAVE_TMA: the toolkit compiles the kernels by TMA.
@@ -38,8 +40,9 @@ namespace gemm {
 enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };
 
 struct Gemm {
-  float *c;
+  float *c;  // in bf16 c, a, b and y stand for bf16 arrays, as above
   const float *a, *b, *y;
+  bf16 *rounded;           // in bf16 null, or where SGD also stores c
   float *t;                // null, or a gradient transposed: NT also stores cᵀ there, [n,m]; TN may read bᵀ there, [n,k]
   const int32_t *indices;  // if not null, a is a table of bytes, of which these are the rows
   float alpha;             // of NN and TN; of dgrad_wgrad
@@ -47,7 +50,7 @@ struct Gemm {
   int k_cta;   // the k of one CTA of a cluster, in cluster split-K
   // The operand may be read before pdl_wait; c stands for the epilogue's source.
   bool prefetch_a, prefetch_b, prefetch_c;
-  // The operand's rows, those of c and y, or those of t, are whole float4 on 16-byte boundaries.
+  // The operand's rows, those of c, y and rounded, or those of t, are whole multiples of 16 bytes on 16-byte boundaries.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
   int epilogue;  // see epilogue.cuh

@@ -1,5 +1,5 @@
 // The classifier, the last layer of a network, in one kernel: linear + softmax + cross-entropy
-// and their gradients, in float32; and the reduction of losses over batches.
+// and their gradients, with sums in float32; and the reduction of losses over batches.
 //
 //   z[rows,classes]    = x[rows,k]·w[k,classes]
 //   loss[rows]         = ln Σ exp(z - max) - (z[label] - max)
@@ -9,6 +9,7 @@
 //
 // with label = labels[indices[row]]. With so few classes separate kernels would be bound by latency, so
 // one kernel does all.
+#include "bf16.cuh"
 #include "launch.cuh"
 #include "warp.cuh"
 
@@ -16,19 +17,29 @@ namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
+// Value is the type of values: float or bf16.
+template <typename Value>
 struct Args {
-  float *grad, *dx, *loss, *correct;
-  const float *x, *w;
+  Value *grad, *dx;
+  float *loss, *correct;
+  const Value *x, *w;
   const uint8_t *labels;
   const int32_t *indices;
   int64_t rows;
   int classes, k;
-  bool prefetch_w, aligned_w;  // w may be read before pdl_wait; it is on a 16-byte boundary
+  bool prefetch_w, aligned_w;  // w may be read before pdl_wait; it is on a boundary of four values
 };
+
+// ld_l2 and ld4_l2 read one and four values past L1.
+__device__ inline float ld_l2(const float *from) { return __ldcg(from); }
+__device__ inline float ld_l2(const bf16 *from) { return to_float(uint32_t(__ldcg(&from->bits))); }
+__device__ inline float4 ld4_l2(const float *from) { return __ldcg(reinterpret_cast<const float4 *>(from)); }
+__device__ inline float4 ld4_l2(const bf16 *from) { return four_of(__ldcg(reinterpret_cast<const uint2 *>(from))); }
 
 // softmax has the logits of a row, z, one class a lane in every half of the warp. It
 // returns the gradient of the class, and writes the loss, whether it is correct, and the gradients.
-__device__ float softmax(const Args &p, int classes, float scale, int64_t row, int label, float z, bool write_loss, bool write_grad) {
+template <typename Value>
+__device__ float softmax(const Args<Value> &p, int classes, float scale, int64_t row, int label, float z, bool write_loss, bool write_grad) {
   int lane = threadIdx.x % 32, own = lane % 16;
   bool real = own < classes;
   if (!real) z = -INFINITY;
@@ -42,7 +53,7 @@ __device__ float softmax(const Args &p, int classes, float scale, int64_t row, i
     }
   }
   float g = (e / total - (own == label ? 1.f : 0.f)) * scale;
-  if (p.dx && write_grad && real && lane < 16) p.grad[row * classes + own] = g;
+  if (p.dx && write_grad && real && lane < 16) store(p.grad + row * classes + own, g);
   return g;
 }
 
@@ -56,21 +67,21 @@ __device__ void broadcast(float (&v)[N], float own) {
 // Weights are a thread's part of w: of every SIZE-th four of k, HELD of them in registers, or
 // with HELD 0 of every SIZE-th k, read again each time. CLASSES: at least the number of classes;
 // EXACT: exactly.
-template <int CLASSES, bool EXACT, int HELD, int SIZE>
+template <int CLASSES, bool EXACT, int HELD, int SIZE, typename Value>
 struct Weights {
   static constexpr int KS = HELD ? 4 * HELD : 1;
-  const Args &p;
+  const Args<Value> &p;
   const int classes = EXACT ? CLASSES : p.classes;
   alignas(16) float held[KS][CLASSES];
 
-  __device__ explicit Weights(const Args &args) : p(args) {}
+  __device__ explicit Weights(const Args<Value> &args) : p(args) {}
 
   // first is the first k of the thread's i-th four.
   static __device__ int first(int i) { return 4 * (int(threadIdx.x) + i * SIZE); }
 
   __device__ void read(int k, float (&w)[CLASSES]) const {
 #pragma unroll
-    for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
+    for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? ld_l2(p.w + int64_t(k) * classes + c) : 0;
   }
 
   // hold reads the weights to hold: through shared memory, so that reads are whole cache lines.
@@ -79,9 +90,9 @@ struct Weights {
     int count = p.k * classes;
     for (int i = threadIdx.x * 4; i < count; i += SIZE * 4) {
       if (p.aligned_w && i + 4 <= count) {
-        *(float4 *)(staged + i) = __ldcg((const float4 *)(p.w + i));
+        *(float4 *)(staged + i) = ld4_l2(p.w + i);
       } else {
-        for (int e = i; e < min(i + 4, count); e++) staged[e] = __ldcg(p.w + e);
+        for (int e = i; e < min(i + 4, count); e++) staged[e] = ld_l2(p.w + e);
       }
     }
     __syncthreads();
@@ -106,13 +117,13 @@ struct Weights {
 // has its part of the weights for the logits and again for the gradient, prefetched before pdl_wait.
 // The function is long because both halves of a row use the same registers: the weights, the row's
 // values, and those of the next row, which load meanwhile.
-template <int CLASSES, bool EXACT, int HELD, int SIZE>
-__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args p) {
+template <int CLASSES, bool EXACT, int HELD, int SIZE, typename Value>
+__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args<Value> p) {
   constexpr int PARTS = SIZE / 32;  // one a warp
   __shared__ float parts[2][PARTS][16];
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  using W = Weights<CLASSES, EXACT, HELD, SIZE>;
+  using W = Weights<CLASSES, EXACT, HELD, SIZE, Value>;
   W weights(p);
   const int classes = weights.classes;
   auto &held = weights.held;
@@ -123,7 +134,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   auto read_values = [&](int64_t row) {
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-      next[i] = row < p.rows && W::first(i) < p.k ? __ldcg((const float4 *)(p.x + row * p.k + W::first(i))) : make_float4(0, 0, 0, 0);
+      next[i] = row < p.rows && W::first(i) < p.k ? ld4_l2(p.x + row * p.k + W::first(i)) : make_float4(0, 0, 0, 0);
   };
   read_label(blockIdx.x);
   if (p.prefetch_w) weights.hold(staged);
@@ -134,7 +145,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   float scale = 1.f / p.rows;
   int buffer = 0;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, buffer ^= 1) {
-    const float *x = p.x + row * p.k;
+    const Value *x = p.x + row * p.k;
     alignas(16) float values[W::KS], sum[16] = {};
 #pragma unroll
     for (int i = 0; i < HELD; i++) *(float4 *)(values + 4 * i) = next[i];
@@ -147,7 +158,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
       for (int c = 0; c < CLASSES; c++) sum[c] += values[i] * held[i][c];
     if (!HELD)
       for (int k = threadIdx.x; k < p.k; k += SIZE) {
-        float w[CLASSES], v = __ldcg(x + k);
+        float w[CLASSES], v = ld_l2(x + k);
         weights.read(k, w);
 #pragma unroll
         for (int c = 0; c < CLASSES; c++) sum[c] += v * w[c];
@@ -171,19 +182,19 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
         if (EXACT || c < classes) d += grads[c] * w[c];
       return v > 0 ? d : 0;
     };
-    float *dx = p.dx + row * p.k;
+    Value *dx = p.dx + row * p.k;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
       int s = 4 * i;
       if (W::first(i) < p.k)
-        *(float4 *)(dx + W::first(i)) = make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
-                                                gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3]));
+        store4(dx + W::first(i), make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
+                                             gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3])));
     }
     if (!HELD)
       for (int k = threadIdx.x; k < p.k; k += SIZE) {
         float w[CLASSES];
         weights.read(k, w);
-        dx[k] = gradient(__ldcg(x + k), w);
+        store(dx + k, gradient(ld_l2(x + k), w));
       }
   }
 }
@@ -193,12 +204,12 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 // most 4·MOST_FOURS for each lane.
 constexpr int MOST_FOURS = 16;
 
-template <int CLASSES, bool EXACT, int ROWS>
-__global__ void __launch_bounds__(THREADS) classifier_warps(const Args p) {
+template <int CLASSES, bool EXACT, int ROWS, typename Value>
+__global__ void __launch_bounds__(THREADS) classifier_warps(const Args<Value> p) {
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, fours = p.k / 4;
   auto stage = [&] {
-    for (int i = threadIdx.x; i < p.k * classes; i += THREADS) staged[i % classes * line + i / classes] = __ldcg(p.w + i);
+    for (int i = threadIdx.x; i < p.k * classes; i += THREADS) staged[i % classes * line + i / classes] = ld_l2(p.w + i);
   };
   if (p.prefetch_w) stage();
   pdl_wait();
@@ -218,7 +229,7 @@ __global__ void __launch_bounds__(THREADS) classifier_warps(const Args p) {
       float4 v[ROWS];
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
-        v[r] = __ldcg((const float4 *)(p.x + row(r) * p.k) + q);
+        v[r] = ld4_l2(p.x + row(r) * p.k + 4 * q);
         positive[r] |= uint64_t(int(v[r].x > 0) | int(v[r].y > 0) << 1 | int(v[r].z > 0) << 2 | int(v[r].w > 0) << 3) << (4 * i);
       }
 #pragma unroll
@@ -247,28 +258,27 @@ __global__ void __launch_bounds__(THREADS) classifier_warps(const Args p) {
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         uint64_t bits = positive[r];
-        ((float4 *)(p.dx + row(r) * p.k))[q] =
-            make_float4(bits & 1 ? d[r].x : 0, bits & 2 ? d[r].y : 0, bits & 4 ? d[r].z : 0, bits & 8 ? d[r].w : 0);
+        store4(p.dx + row(r) * p.k + 4 * q, make_float4(bits & 1 ? d[r].x : 0, bits & 2 ? d[r].y : 0, bits & 4 ? d[r].z : 0, bits & 8 ? d[r].w : 0));
         positive[r] = bits >> 4;
       }
     }
   }
 }
 
-template <int CLASSES, bool EXACT, int ROWS>
-int run_many(uintptr_t stream, const Args &p) {
+template <int CLASSES, bool EXACT, int ROWS, typename Value>
+int run_many(uintptr_t stream, const Args<Value> &p) {
   constexpr int MOST = 4 * CLASSES * (4 * 32 * MOST_FOURS + 4);
-  auto kernel = classifier_warps<CLASSES, EXACT, ROWS>;
+  auto kernel = classifier_warps<CLASSES, EXACT, ROWS, Value>;
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, kernel, MOST)) return code;
   int64_t ctas = (p.rows + WARPS * ROWS - 1) / (WARPS * ROWS), most = 2 * int64_t(device().sms);
   return launch(stream, {unsigned(std::min(ctas, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
 }
 
-template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS>
-int run(uintptr_t stream, const Args &p) {
+template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS, typename Value>
+int run(uintptr_t stream, const Args<Value> &p) {
   constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES, STATIC = 4 * 2 * (SIZE / 32) * 16;  // bytes: of staged, and of parts
-  auto kernel = classifier<CLASSES, EXACT, HELD, SIZE>;
+  auto kernel = classifier<CLASSES, EXACT, HELD, SIZE, Value>;
   if (MOST + STATIC > device().shared) return run<16, false, 0>(stream, p);
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, kernel, MOST)) return code;
@@ -294,15 +304,13 @@ __global__ void __launch_bounds__(THREADS) loss_reduction(float *out, const floa
   out[2 * blockIdx.x + 1] = c;
 }
 
-}  // namespace
-
-int kernels_classifier(uintptr_t stream, kernels_classifier_args c) {
+template <typename Value>
+int run_of(uintptr_t stream, const kernels_classifier_args &c) {
+  constexpr int FOUR = 4 * sizeof(Value);
   int64_t rows = c.rows, classes = c.classes, k = c.k;
-  if (rows < 0 || k < 0 || k > 1 << 30 || classes < 1 || classes > 16 || c.activation != KERNELS_ACTIVATION_RELU) return cudaErrorInvalidValue;
-  if (rows == 0) return cudaSuccess;
-  Args p = {ptr<float>(c.dlogits), ptr<float>(c.dx), ptr<float>(c.loss), ptr<float>(c.correct), ptr<float>(c.x), ptr<float>(c.w),
-            ptr<uint8_t>(c.labels), ptr<int32_t>(c.indices), rows, int(classes), int(k), (c.prefetch & KERNELS_PREFETCH_B) != 0, c.w % 16 == 0};
-  bool fours = k % 4 == 0 && (c.x | c.dx) % 16 == 0;
+  Args<Value> p = {ptr<Value>(c.dlogits), ptr<Value>(c.dx), ptr<float>(c.loss), ptr<float>(c.correct), ptr<Value>(c.x), ptr<Value>(c.w),
+                   ptr<uint8_t>(c.labels), ptr<int32_t>(c.indices), rows, int(classes), int(k), (c.prefetch & KERNELS_PREFETCH_B) != 0, c.w % FOUR == 0};
+  bool fours = k % 4 == 0 && (c.x | c.dx) % FOUR == 0;
   if (fours && rows > 2 * device().sms && k <= 4 * 32 * MOST_FOURS && device().shared >= 160 << 10)
     return classes != 10 ? run_many<16, false, 1>(stream, p)
            : rows < 2 * WARPS * device().sms ? run_many<10, true, 1>(stream, p)
@@ -311,6 +319,14 @@ int kernels_classifier(uintptr_t stream, kernels_classifier_args c) {
   if (fours && classes == 10 && k <= 8 * THREADS) return run<10, true, 1, 2 * THREADS>(stream, p);
   if (fours && classes == 10 && k <= 16 * THREADS) return run<10, true, 2, 2 * THREADS>(stream, p);
   return fours && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
+}
+
+}  // namespace
+
+int kernels_classifier(uintptr_t stream, int precision, kernels_classifier_args c) {
+  if (c.rows < 0 || c.k < 0 || c.k > 1 << 30 || c.classes < 1 || c.classes > 16 || c.activation != KERNELS_ACTIVATION_RELU) return cudaErrorInvalidValue;
+  if (c.rows == 0) return cudaSuccess;
+  return with_values(precision, [&](auto value) { return run_of<decltype(value)>(stream, c); });
 }
 
 int kernels_reduce_loss(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch) {

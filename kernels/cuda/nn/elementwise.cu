@@ -1,5 +1,5 @@
-// Step changes weights by their gradient where no GEMM's epilogue does. AddUpdates, w[n] += the sum of
-// the updates of all ranks, x[rank][n], is for several weights in one launch.
+// Step changes weights by their gradient where no GEMM's epilogue does. Round copies float32 to values.
+// AddUpdates, w[n] += the sum of the updates of all ranks, x[rank][n], is for several weights in one launch.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 
@@ -19,8 +19,14 @@ __global__ void step(const kernels_update u, float *w, float *state, const float
 // By their numbers in package nn.
 void (*const steps[])(kernels_update, float *, float *, const float *, int64_t) = {step<Sgd>};
 
-__device__ bool whole_float4(const void *w, const void *x, int64_t stride) {
-  return (reinterpret_cast<uintptr_t>(w) | reinterpret_cast<uintptr_t>(x)) % sizeof(float4) == 0 && stride % 4 == 0;
+template <typename Value>
+__global__ void round_values(Value *y, const float *x, int64_t n) {
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) store(y + i, x[i]);
+}
+
+__device__ bool whole_float4(uintptr_t w, uintptr_t x, uintptr_t rounded, int64_t stride) {
+  return (w | x) % sizeof(float4) == 0 && rounded % (4 * sizeof(bf16)) == 0 && stride % 4 == 0;
 }
 
 __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
@@ -32,8 +38,11 @@ __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, 
 constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UPDATE_THREADS : 1;
 
 // add_elements does elements first to n of one array: of floats, or of float4s.
+__device__ inline void store_rounded(bf16 *to, int i, float v) { store(to + i, v); }
+__device__ inline void store_rounded(bf16 *to, int i, float4 v) { store4(to + 4 * i, v); }
+
 template <int STAGES, typename T>
-__device__ void add_elements(float4 *shared, T *w, const T *x, int first, int n, int64_t stride, int ranks) {
+__device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, int first, int n, int64_t stride, int ranks) {
   // A thread's room is the same for floats and float4s: no other thread's, which may be further or less far.
   auto slot = [&](int stage, int array) { return (T *)(shared + (stage * (1 + ranks) + array) * UPDATE_THREADS + threadIdx.x); };
   auto load = [&](int i, int stage) {
@@ -55,7 +64,8 @@ __device__ void add_elements(float4 *shared, T *w, const T *x, int first, int n,
     T sum = *slot(stage, 1);
 #pragma unroll 1
     for (int r = 1; r < ranks; r++) sum = sum + *slot(stage, 1 + r);
-    w[i] = *slot(stage, 0) + sum;
+    w[i] = sum = *slot(stage, 0) + sum;
+    if (rounded) store_rounded(rounded, i, sum);
     stage = stage + 1 < STAGES ? stage + 1 : 0;
   }
   gemm::cp_async_wait_group<0>();
@@ -68,9 +78,10 @@ __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const
   for (int a = 0; a < u.count; a++) {
     auto &of = u.of[a];
     float *w = reinterpret_cast<float *>(of.w), *x = reinterpret_cast<float *>(of.x);
-    int fours = whole_float4(w, x, of.stride) ? int(of.n / 4) : 0;
-    add_elements<STAGES>(stages, (float4 *)w, (float4 *)x, 0, fours, of.stride / 4, of.ranks);
-    add_elements<STAGES>(stages, w, x, 4 * fours, int(of.n), of.stride, of.ranks);
+    bf16 *rounded = reinterpret_cast<bf16 *>(of.rounded);
+    int fours = whole_float4(of.w, of.x, of.rounded, of.stride) ? int(of.n / 4) : 0;
+    add_elements<STAGES>(stages, (float4 *)w, (float4 *)x, rounded, 0, fours, of.stride / 4, of.ranks);
+    add_elements<STAGES>(stages, w, x, rounded, 4 * fours, int(of.n), of.stride, of.ranks);
   }
 }
 
@@ -79,6 +90,15 @@ __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const
 int kernels_step(uintptr_t stream, kernels_update u, uintptr_t w, uintptr_t state, uintptr_t dw, int64_t n) {
   if (n < 0 || u.rule < 0 || u.rule >= int(std::size(steps))) return cudaErrorInvalidValue;
   return n == 0 ? int(cudaSuccess) : launch_elements(stream, n, steps[u.rule], u, ptr<float>(w), ptr<float>(state), ptr<float>(dw), n);
+}
+
+int kernels_round(uintptr_t stream, int precision, uintptr_t y, uintptr_t x, int64_t n) {
+  if (n < 0) return cudaErrorInvalidValue;
+  if (n == 0) return cudaSuccess;
+  return with_values(precision, [&](auto value) {
+    using Value = decltype(value);
+    return launch_elements(stream, n, round_values<Value>, ptr<Value>(y), ptr<float>(x), n);
+  });
 }
 
 template <int STAGES>

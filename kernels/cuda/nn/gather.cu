@@ -1,13 +1,14 @@
 // A batch out of a data set that stays on the device as bytes: x[rows,cols] = images[indices[i],:]
 // and y[rows] = labels[indices[i]].
+#include "bf16.cuh"
 #include "launch.cuh"
 
 namespace {
 
 // A CTA makes the rows blockIdx.x, blockIdx.x + gridDim.x, ... If ALIGNED,
-// four pixels at a time: 784 bytes in 196 loads, stored as 16 bytes each.
-template <bool ALIGNED>
-__global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *indices,
+// four pixels at a time: 784 bytes in 196 loads, each stored at once.
+template <bool ALIGNED, typename Value>
+__global__ void gather(Value *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *indices,
                        int64_t rows, int64_t cols) {
   // The tables are never written: what a CTA begins with is prefetched before pdl_wait.
   uchar4 first = {};
@@ -18,25 +19,27 @@ __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_
     if (y && threadIdx.x == 0) y[i] = labels[at];
     if (ALIGNED) {
       const uchar4 *from = reinterpret_cast<const uchar4 *>(images + at * cols);
-      float4 *to = reinterpret_cast<float4 *>(x + i * cols);
       for (int64_t j = threadIdx.x; j < cols / 4; j += blockDim.x) {
         uchar4 v = i == blockIdx.x && j == threadIdx.x ? first : from[j];
-        to[j] = make_float4(v.x, v.y, v.z, v.w);
+        store4(x + i * cols + 4 * j, make_float4(v.x, v.y, v.z, v.w));
       }
     } else {
-      for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) x[i * cols + j] = images[at * cols + j];
+      for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) store(x + i * cols + j, images[at * cols + j]);
     }
   }
 }
 
 }  // namespace
 
-int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,
+int kernels_gather(uintptr_t stream, int precision, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,
                    int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
   bool aligned = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;
-  auto kernel = aligned ? gather<true> : gather<false>;
-  return launch(stream, {ctas(rows, 1), 256}, kernel, ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
-                ptr<uint8_t>(labels), ptr<int32_t>(indices), rows, cols);
+  return with_values(precision, [&](auto value) {
+    using Value = decltype(value);
+    auto kernel = aligned ? gather<true, Value> : gather<false, Value>;
+    return launch(stream, {ctas(rows, 1), 256}, kernel, ptr<Value>(x), ptr<int32_t>(y), ptr<uint8_t>(images), ptr<uint8_t>(labels),
+                  ptr<int32_t>(indices), rows, cols);
+  });
 }

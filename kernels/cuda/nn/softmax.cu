@@ -4,6 +4,7 @@
 //   p[rows,cols]  = exp(x - max)/Σ exp(x - max)
 //   loss[rows]    = ln Σ exp(x - max) - (x[label] - max), correct[rows] = 1 where the first largest x is the label's
 //   dx[rows,cols] = (p - onehot(label))/rows
+#include "bf16.cuh"
 #include "launch.cuh"
 #include "warp.cuh"
 
@@ -49,11 +50,12 @@ __global__ void cross_entropy(float *loss, float *correct, const float *x, const
   }
 }
 
-__global__ void softmax_cross_entropy_backward(float *dx, const float *p, const int32_t *labels, int64_t rows,
+template <typename Value>
+__global__ void softmax_cross_entropy_backward(Value *dx, const float *p, const int32_t *labels, int64_t rows,
                                                int64_t cols) {
   int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * cols; i += stride)
-    dx[i] = (p[i] - (i % cols == labels[i / cols] ? 1.f : 0.f)) * (1.f / rows);
+    store(dx + i, (p[i] - (i % cols == labels[i / cols] ? 1.f : 0.f)) * (1.f / rows));
 }
 
 }  // namespace
@@ -74,11 +76,12 @@ int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, u
   return launched();
 }
 
-int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
+int kernels_softmax_cross_entropy_backward(uintptr_t stream, int precision, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
                                            int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0 || cols == 0) return cudaSuccess;
-  softmax_cross_entropy_backward<<<ctas(rows * cols, 256), 256, 0, stream_of(stream)>>>(
-      ptr<float>(dx), ptr<float>(p), ptr<int32_t>(labels), rows, cols);
-  return launched();
+  return with_values(precision, [&](auto value) {
+    using Value = decltype(value);
+    return launch_elements(stream, rows * cols, softmax_cross_entropy_backward<Value>, ptr<Value>(dx), ptr<float>(p), ptr<int32_t>(labels), rows, cols);
+  });
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/format"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -81,7 +83,7 @@ func generate(kernels string) (map[string][]byte, error) {
 // An op is a method of Launches.
 type op struct {
 	Name, C string // Softmax, kernels_softmax
-	Precise bool   // it takes a precision
+	Precise bool   // it works on values, and takes a precision
 	Params  []param
 	As      string // an expression: its name in profiles; empty: described by hand
 	Host    bool   // generated on host memory
@@ -94,8 +96,8 @@ type param struct{ Name, Type string }
 // An array is one that an op writes or reads.
 type array struct {
 	Name, Elem, Len string
-	Bytes           int  // moved for each element that Dims counts
-	Wrote           bool // the op writes it
+	Bytes           string // an expression: those moved for each element that Dims counts
+	Wrote           bool   // the op writes it
 }
 
 // newOp reads a method and its comments.
@@ -106,7 +108,7 @@ func newOp(m *ast.Field) (*op, error) {
 		for _, n := range f.Names {
 			o.Params = append(o.Params, param{n.Name, typeName(f.Type)})
 		}
-		o.Precise = o.Precise || strings.HasSuffix(typeName(f.Type), "GEMM")
+		o.Precise = o.Precise || strings.HasSuffix(typeName(f.Type), "GEMM") || typeName(f.Type) == "Classifier"
 	}
 	if m.Doc == nil {
 		return o, nil
@@ -122,9 +124,14 @@ func newOp(m *ast.Field) (*op, error) {
 			o.Host = false
 		}
 	}
-	o.Host = o.Host && o.As != ""
+	hasValues := slices.ContainsFunc(o.Arrays, func(a array) bool { return a.Elem == "value" })
+	o.Precise = o.Precise || hasValues
+	o.Host = o.Host && o.As != "" && !hasValues
 	return o, nil
 }
+
+// sizes are the bytes of an element, as expressions in a method of recorder.
+var sizes = map[string]string{"float32": "4", "int32": "4", "uint8": "1", "value": "r.Values().Size()"}
 
 var (
 	asPattern    = regexp.MustCompile(`^([^:]+): (.+) (\+?=) (.+)$`)
@@ -151,18 +158,11 @@ func (o *op) as(text string) error {
 	}
 	for i, part := range []string{m[2], m[4]} {
 		for _, a := range arrayPattern.FindAllStringSubmatch(part, -1) {
-			x := array{Name: a[1], Elem: a[2], Len: strings.ReplaceAll(a[3], ",", "*"), Wrote: i == 0}
-			size := 4
-			if x.Elem == "uint8" {
-				size = 1
-			}
-			if x.Elem == "" {
-				x.Elem = "float32"
-			}
+			x := array{Name: a[1], Elem: cmp.Or(a[2], "float32"), Len: strings.ReplaceAll(a[3], ",", "*"), Bytes: "0", Wrote: i == 0}
 			if sameDims(a[3], first[3]) {
-				x.Bytes = size
+				x.Bytes = sizes[x.Elem]
 				if x.Wrote && m[3] == "+=" {
-					x.Bytes *= 2
+					x.Bytes = "2*" + x.Bytes
 				}
 			}
 			o.Arrays = append(o.Arrays, x)

@@ -1,0 +1,55 @@
+// bf16, the upper half of the bits of a float: as an element of an array, and its conversions.
+#ifndef BF16_CUH
+#define BF16_CUH
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels.h"
+
+struct bf16 {
+  uint16_t bits;
+};
+
+// to_float returns the first of two, and second_to_float the second.
+__device__ inline float to_float(uint32_t two) { return __uint_as_float(two << 16); }
+__device__ inline float second_to_float(uint32_t two) { return __uint_as_float(two & 0xffff0000u); }
+__device__ inline float to_float(bf16 v) { return to_float(uint32_t(v.bits)); }
+__device__ inline float to_float(float v) { return v; }
+
+// to_bf16 rounds two floats to the nearest, of two equally near to the even one.
+__device__ inline uint32_t to_bf16(float first, float second) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t two;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(second), "f"(first));
+  return two;
+#else
+  auto round = [](float f) {
+    uint32_t bits = __float_as_uint(f);
+    return f != f ? 0x7fffu : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  };
+  return round(second) << 16 | round(first);
+#endif
+}
+
+// store writes a float, rounded if the array is of bf16.
+__device__ inline void store(float *to, float v) { *to = v; }
+__device__ inline void store(bf16 *to, float v) { to->bits = uint16_t(to_bf16(v, 0)); }
+
+// with_values calls f with a value of the type that values have in a precision.
+template <typename F>
+int with_values(int precision, F f) {
+  return precision == KERNELS_BF16 ? f(bf16()) : f(float());
+}
+
+// load4 and store4 are of four neighbours, on a boundary of their size.
+__device__ inline float4 load4(const float *from) { return *reinterpret_cast<const float4 *>(from); }
+__device__ inline float4 four_of(uint2 v) { return make_float4(to_float(v.x), second_to_float(v.x), to_float(v.y), second_to_float(v.y)); }
+__device__ inline float4 load4(const bf16 *from) { return four_of(*reinterpret_cast<const uint2 *>(from)); }
+__device__ inline void store4(float *to, float4 v) { *reinterpret_cast<float4 *>(to) = v; }
+__device__ inline void store4(bf16 *to, float4 v) {
+  *reinterpret_cast<uint2 *>(to) = make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w));
+}
+
+#endif
