@@ -64,15 +64,15 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 	}{
 		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: x, B: weights, M: m, N: w, K: w})},
 		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: bytes, Indices: indices, B: weights, M: m, N: w, K: w})},
-		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(c) }},
-		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(c) }},
+		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(kernels.FP32, c) }},
+		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(kernels.FP32, c) }},
 		{"loss-reduction", 0, func() error { return s.ReduceLoss(out, losses, correct, m, m) }},
 		{"classifier-wgrad", 2 * m * w * 10, gemm(lastWgrad)},
 		{"dgrad", 2 * m * w * w, gemm(dgrad)},
 		{"wgrad", 2 * m * w * w, gemm(wgrad)},
 		{"wgrad-images", 2 * m * w * w, gemm(kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: bytes, Indices: indices, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
 		{"wgrads", 8*m*w*w + 2*m*w*10, func() error { return s.GroupedGEMM(p, group) }},
-		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, indices, m, w) }},
+		{"gather", 0, func() error { return s.Gather(kernels.FP32, x, labels, bytes, bytes, indices, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) { benchmarkKernel(b, s, long, k.flops, k.f) })
 	}
@@ -115,7 +115,7 @@ func BenchmarkLaunch(b *testing.B) {
 	s := newStream(b)
 	p := malloc(b, 4)
 	for b.Loop() {
-		try(b, s.Activate(nn.ReLU, p, p, 1))
+		try(b, s.Activate(kernels.FP32, nn.ReLU, p, p, 1))
 	}
 	try(b, s.Synchronize())
 }

@@ -117,7 +117,7 @@ func TestClassifierSizes(t *testing.T) {
 	try(t, s.Fill(zeros, 0, 4*maxClasses*maxInputs))
 	for _, classes := range []int{1, 10, maxClasses} {
 		for _, k := range []int{1, 1024, 2048, maxInputs} {
-			try(t, s.Classifier(kernels.Classifier{
+			try(t, s.Classifier(kernels.FP32, kernels.Classifier{
 				Loss: out, Correct: out + 4, X: zeros, W: zeros, Labels: zeros, Indices: zeros, Rows: 1, Classes: classes, K: k,
 			}))
 			got := make([]float32, 2) // all logits are 0: the first class is the prediction, and the label
@@ -149,12 +149,12 @@ func TestLoadedLater(t *testing.T) {
 	unaligned.K, wgrad.Layout = n-1, kernels.TN
 	classifier := kernels.Classifier{Loss: gemm.C, Correct: gemm.C + 4*n, X: gemm.A, W: gemm.B, Labels: gemm.Y, Indices: gemm.Y, Rows: 1, Classes: 10, K: n}
 	launches := map[string]func() error{
-		"ReLU":        func() error { return s.Activate(nn.ReLU, gemm.C, gemm.A, n) },
+		"ReLU":        func() error { return s.Activate(kernels.FP32, nn.ReLU, gemm.C, gemm.A, n) },
 		"GEMM":        func() error { return s.GEMM(kernels.TF32, gemm) },
 		"unaligned":   func() error { return s.GEMM(kernels.TF32, unaligned) },
 		"FP32":        func() error { return s.GEMM(kernels.FP32, unaligned) },
 		"GroupedGEMM": func() error { return s.GroupedGEMM(kernels.FP32, []kernels.GEMM{wgrad}) },
-		"Classifier":  func() error { return s.Classifier(classifier) },
+		"Classifier":  func() error { return s.Classifier(kernels.FP32, classifier) },
 		"AddUpdates":  func() error { return s.AddUpdates([]kernels.Updates{{W: gemm.C, X: gemm.A, N: n, Ranks: 1}}) },
 	}
 	free, _, err := cudadriver.Driver{}.MemInfo()

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"mlpool/allocator/cudadriver"
+	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 	"mlpool/kernels/nn"
 )
@@ -26,7 +27,7 @@ func TestGraph(t *testing.T) {
 	try(t, s.Step(nn.Update{Rate: -1}, y, 0, x, 1))
 	p, err := pool.MallocAsync(4, s.Handle())
 	try(t, err)
-	try(t, s.Activate(nn.ReLU, p, x, 1))
+	try(t, s.Activate(kernels.FP32, nn.ReLU, p, x, 1))
 	try(t, s.Step(nn.Update{Rate: -1}, y, 0, p, 1))
 	try(t, pool.FreeAsync(p, s.Handle()))
 	segment, err := cudadriver.Driver{}.Malloc(1 << 20)
@@ -66,14 +67,14 @@ func TestSpoiltCapture(t *testing.T) {
 	p := malloc(t, 64)
 	for range 2 {
 		try(t, s.BeginCapture())
-		try(t, s.Activate(nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
 		if err := s.Synchronize(); err == nil {
 			t.Error("a capturing stream was waited for")
 		}
 		if g, err := s.EndCapture(); err == nil || g != 0 {
 			t.Errorf("graph %#x, error %v of a spoilt capture", g, err)
 		}
-		try(t, s.Activate(nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	if _, err := s.EndCapture(); err == nil {

@@ -41,7 +41,12 @@ func TestNoDevice(t *testing.T) {
 
 func Test(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	kerneltest.Run(t, kerneltest.CUDA(kernels.FP32))
+	kerneltest.Run(t, kerneltest.CUDA(kernels.FP32), kerneltest.Tolerance)
+}
+
+func TestBF16(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	kerneltest.Run(t, kerneltest.CUDA(kernels.BF16), kerneltest.ToleranceBF16)
 }
 
 func TestTF32(t *testing.T) {
@@ -55,7 +60,7 @@ func Test3xTF32(t *testing.T) {
 }
 
 func TestParsePrecision(t *testing.T) {
-	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32, kernels.TF32X3} {
+	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32, kernels.TF32X3, kernels.BF16} {
 		if q, err := kernels.ParsePrecision(p.String()); q != p || err != nil {
 			t.Errorf("%v is parsed as %v, %v", p, q, err)
 		}
@@ -63,8 +68,8 @@ func TestParsePrecision(t *testing.T) {
 	if _, err := kernels.ParsePrecision("fp16"); err == nil {
 		t.Error("fp16: no error")
 	}
-	if err := kernels.Precision(3).Usable(); err == nil {
-		t.Error("Precision(3) is usable")
+	if err := kernels.Precision(4).Usable(); err == nil {
+		t.Error("Precision(4) is usable")
 	}
 }
 
@@ -135,7 +140,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	p := malloc(t, 4096)
 	works := func() {
 		t.Helper()
-		try(t, s.Activate(nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	try(t, s.Fill(p, 0, 4096))
@@ -153,7 +158,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 	want(t, s.GroupedGEMM(kernels.FP32, make([]kernels.GEMM, kernels.MaxGroup+1)), 1)
 	works()
-	want(t, s.Classifier(kernels.Classifier{Loss: p, Correct: p, X: p, W: p, Labels: p, Indices: p, Rows: 1, Classes: 17, K: 1}), 1)
+	want(t, s.Classifier(kernels.FP32, kernels.Classifier{Loss: p, Correct: p, X: p, W: p, Labels: p, Indices: p, Rows: 1, Classes: 17, K: 1}), 1)
 	works()
 	want(t, s.ReduceLoss(p, p, p, 1, 0), 1)
 	works()

@@ -14,14 +14,18 @@ func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
 	return op{
 		name: fmt.Sprintf("Classifier[%d,%d,%d] prefetch=%d", rows, classes, k, prefetch),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.Classifier(kernels.Classifier{
+			return d.s.Classifier(d.precision, kernels.Classifier{
 				DLogits: p[0], DX: p[1], Loss: p[2], Correct: p[3], X: p[4], W: p[5], Labels: p[6], Indices: p[7],
 				Rows: rows, Classes: classes, K: k, Prefetch: prefetch,
 			})
 		},
 		early: classifierEarly(prefetch),
 		ref: func(a arrays) {
-			ref.Classifier(nn.ReLU, a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
+			a.write(0, func(dlogits []float32) {
+				a.write(1, func(dx []float32) {
+					ref.Classifier(nn.ReLU, dlogits, dx, a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
+				})
+			})
 		},
 	}
 }
@@ -65,6 +69,7 @@ func (s *suite) classifier(rows, classes, k int) {
 	for i := range k * classes {
 		w[i] *= float32(3 / math.Sqrt(float64(k)))
 	}
+	xs, ws := s.values(x), s.values(w)
 	labels, indices := make([]uint8, tableRows+guard), s.labels(rows, tableRows)
 	for i := range labels {
 		labels[i] = uint8(s.r.IntN(classes))
@@ -75,17 +80,17 @@ func (s *suite) classifier(rows, classes, k int) {
 	for _, gradient := range []bool{true, false} {
 		var dlogits, dx any
 		if gradient {
-			dlogits, dx = output(rows*classes), output(rows*k)
+			dlogits, dx = s.outputValues(rows*classes), s.outputValues(rows*k)
 		}
 		loss, correct := output(rows), output(rows)
 		c := Call{op: classifierOp(rows, classes, k, kernels.Prefetch(s.r.IntN(8))),
-			arrays: arrays{dlogits, dx, loss, correct, x, w, labels, indices}, unaligned: s.r.IntN(3) == 0}
+			arrays: arrays{dlogits, dx, loss, correct, xs, ws, labels, indices}, unaligned: s.r.IntN(3) == 0}
 		s.do(c, 4)
 		s.predictions(c, want, loss, correct, labels, indices, classes)
 		if gradient {
 			n := float64(rows)
-			s.near(c, dlogits.([]float32), want.dlogits, 2*Tolerance*want.size, 1e-2/math.Sqrt(n))
-			s.near(c, dx.([]float32), want.dx, 4*Tolerance*want.size, 1e-2/math.Sqrt(n))
+			s.near(c, floatsOf(dlogits), want.dlogits, s.valueTolerance(2*Tolerance*want.size), 1e-2/math.Sqrt(n))
+			s.near(c, floatsOf(dx), want.dx, s.valueTolerance(4*Tolerance*want.size), 1e-2/math.Sqrt(n))
 		}
 	}
 }
@@ -172,7 +177,7 @@ func (s *suite) classifierTies() {
 	w[2*classes+0], w[2*classes+3], w[2*classes+5] = 1, 1, 2 // row 3: neither of the two equal
 	labels, indices := append([]uint8{0, 4, 9, 5, 9}, make([]uint8, guard)...), append([]int32{0, 1, 2, 3, 4}, make([]int32, guard)...)
 	correct := output(rows)
-	c := Call{op: classifierOp(rows, classes, k, 0), arrays: arrays{output(rows * classes), output(rows * k), output(rows), correct, x, w, labels, indices}}
+	c := Call{op: classifierOp(rows, classes, k, 0), arrays: arrays{s.outputValues(rows * classes), s.outputValues(rows * k), output(rows), correct, s.values(x), s.values(w), labels, indices}}
 	s.do(c, 4)
 	s.equal(c, correct, []float64{1, 1, 1, 1, 0})
 }

@@ -15,8 +15,8 @@ import (
 func activateOp(a nn.Activation, n int) op {
 	return op{
 		name:   fmt.Sprintf("Activate[%v, %d]", a, n),
-		launch: func(d cuda, p []uintptr) error { return d.s.Activate(a, p[0], p[1], n) },
-		ref:    func(x arrays) { ref.Activate(a, x.f32(0), x.f32(1), n) },
+		launch: func(d cuda, p []uintptr) error { return d.s.Activate(d.precision, a, p[0], p[1], n) },
+		ref:    func(x arrays) { x.write(0, func(y []float32) { ref.Activate(a, y, x.f32(1), n) }) },
 	}
 }
 
@@ -24,8 +24,8 @@ func activateOp(a nn.Activation, n int) op {
 func activateBackwardOp(a nn.Activation, n int) op {
 	return op{
 		name:   fmt.Sprintf("ActivateBackward[%v, %d]", a, n),
-		launch: func(d cuda, p []uintptr) error { return d.s.ActivateBackward(a, p[0], p[1], p[2], n) },
-		ref:    func(x arrays) { ref.ActivateBackward(a, x.f32(0), x.f32(1), x.f32(2), n) },
+		launch: func(d cuda, p []uintptr) error { return d.s.ActivateBackward(d.precision, a, p[0], p[1], p[2], n) },
+		ref:    func(x arrays) { x.write(0, func(dx []float32) { ref.ActivateBackward(a, dx, x.f32(1), x.f32(2), n) }) },
 	}
 }
 
@@ -35,6 +35,15 @@ func stepOp(u nn.Update, n int) op {
 		name:   fmt.Sprintf("Step[%+v, %d]", u, n),
 		launch: func(d cuda, p []uintptr) error { return d.s.Step(u, p[0], p[1], p[2], n) },
 		ref:    func(x arrays) { ref.Step(u, x.f32(0), x.f32(1), x.f32(2), n) },
+	}
+}
+
+// roundOp is [kernels.Launches.Round]; the arrays are y and x.
+func roundOp(n int) op {
+	return op{
+		name:   fmt.Sprintf("Round[%d]", n),
+		launch: func(d cuda, p []uintptr) error { return d.s.Round(d.precision, p[0], p[1], n) },
+		ref:    func(a arrays) { a.write(0, func(y []float32) { copy(y[:n], a.f32(1)) }) },
 	}
 }
 
@@ -55,16 +64,21 @@ var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
 }
 
 // addUpdatesOp is [kernels.Stream.AddUpdates] of some ranks, whose updates begin stride
-// elements apart, and of one rank.
+// elements apart, and of one rank. The arrays are W, X and Rounded of both.
 func addUpdatesOp(n, ranks, stride int) op {
 	return op{
 		name: fmt.Sprintf("AddUpdates[%d, %d ranks, stride %d]", n, ranks, stride),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.AddUpdates([]kernels.Updates{{W: p[0], X: p[1], N: n, Ranks: ranks, Stride: stride}, {W: p[2], X: p[3], N: n / 2, Ranks: 1}})
+			return d.s.AddUpdates([]kernels.Updates{{W: p[0], X: p[1], Rounded: p[2], N: n, Ranks: ranks, Stride: stride}, {W: p[3], X: p[4], Rounded: p[5], N: n / 2, Ranks: 1}})
 		},
 		ref: func(a arrays) {
 			ref.AddUpdates(a.f32(0), a.f32(1), n, ranks, stride)
-			ref.AddUpdates(a.f32(2), a.f32(3), n/2, 1, 0)
+			ref.AddUpdates(a.f32(3), a.f32(4), n/2, 1, 0)
+			for i, n := range []int{n, n / 2} {
+				if to, ok := a[3*i+2].([]ref.BF16); ok {
+					ref.Round(to, a.f32(3*i), n)
+				}
+			}
 		},
 	}
 }
@@ -85,7 +99,7 @@ func (s *suite) elementwise() {
 // elements checks the operations on n elements.
 func (s *suite) elements(n int) {
 	x, y := s.floats(n), s.floats(n)
-	each := func(c Call, outputs int, out []float32, f func(i int) float64) {
+	each := func(c Call, outputs int, out any, f func(i int) float64) {
 		want := make([]float64, n)
 		for i := range want {
 			want[i] = f(i)
@@ -93,7 +107,11 @@ func (s *suite) elements(n int) {
 		c.unaligned = s.r.IntN(2) == 0
 		s.do(c, outputs)
 		// An element is below 2: two roundings are off by less than 1e-7.
-		s.near(c, out, want, 1e-7, math.Sqrt(float64(n)))
+		tolerance := 1e-7
+		if _, rounds := out.([]ref.BF16); rounds {
+			tolerance = s.valueTolerance(tolerance)
+		}
+		s.near(c, floatsOf(out), want, tolerance, math.Sqrt(float64(n)))
 	}
 
 	for _, a := range nn.Activations() {
@@ -104,15 +122,17 @@ func (s *suite) elements(n int) {
 		if f.value(0) != 0 {
 			s.t.Fatalf("%v of 0 is %v: units that pad a layer would not stay 0", a, f.value(0))
 		}
-		out := output(n)
+		out, outputs := s.outputValues(n), s.values(y)
 		x[n/2] = nan // stays NaN
 		each(Call{op: activateOp(a, n), arrays: arrays{out, x}}, 1, out, func(i int) float64 { return f.value(float64(x[i])) })
 		x[n/2] = 1
-		out = output(n)
-		each(Call{op: activateBackwardOp(a, n), arrays: arrays{out, x, y}}, 1, out, func(i int) float64 {
+		out = s.outputValues(n)
+		each(Call{op: activateBackwardOp(a, n), arrays: arrays{out, x, outputs}}, 1, out, func(i int) float64 {
 			return float64(x[i]) * f.derivative(float64(y[i]))
 		})
 	}
+	rounded := s.outputValues(n)
+	each(Call{op: roundOp(n), arrays: arrays{rounded, x}}, 1, rounded, func(i int) float64 { return float64(x[i]) })
 	for _, r := range nn.Rules() {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(rules)), func(u nn.Update) bool { return u.Rule == r }) {
 			s.t.Fatalf("rules has no formula of %v", r)
@@ -145,8 +165,20 @@ func (s *suite) updates(n, ranks, stride int, unaligned bool) {
 	w, x := s.floats(n), s.floats(ranks*stride)
 	out, from := slices.Clone(w), slices.Clone(x)
 	half, halfFrom := slices.Clone(w), padded(x[:n])
-	c := Call{op: addUpdatesOp(n, ranks, stride), arrays: arrays{out, from, half, halfFrom}, unaligned: unaligned}
-	s.do(c, 4)
+	c := Call{op: addUpdatesOp(n, ranks, stride), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}
+	if s.bf16 {
+		c.arrays[2], c.arrays[5] = s.outputValues(n), s.outputValues(n/2)
+	}
+	s.do(c, 6)
+	for i, n := range []int{n, n / 2} {
+		if to, ok := c.arrays[3*i+2].([]ref.BF16); ok {
+			want := make([]ref.BF16, n)
+			ref.Round(want, c.f32(3*i), n)
+			if !slices.Equal(to[:n], want) {
+				s.fail(c, "the rounded weights are not the weights, rounded")
+			}
+		}
+	}
 	want := make([]float64, n)
 	for i := range want {
 		var sum float32

@@ -9,10 +9,14 @@ import (
 // gatherOp is [kernels.Stream.Gather].
 func gatherOp(rows, cols int) op {
 	return op{
-		name:   fmt.Sprintf("Gather[%d,%d]", rows, cols),
-		launch: func(d cuda, p []uintptr) error { return d.s.Gather(p[0], p[1], p[2], p[3], p[4], rows, cols) },
-		early:  []int{2, 3, 4},
-		ref:    func(a arrays) { ref.Gather(a.f32(0), a.i32(1), a.u8(2), a.u8(3), a.i32(4), rows, cols) },
+		name: fmt.Sprintf("Gather[%d,%d]", rows, cols),
+		launch: func(d cuda, p []uintptr) error {
+			return d.s.Gather(d.precision, p[0], p[1], p[2], p[3], p[4], rows, cols)
+		},
+		early: []int{2, 3, 4},
+		ref: func(a arrays) {
+			a.write(0, func(x []float32) { ref.Gather(x, a.i32(1), a.u8(2), a.u8(3), a.i32(4), rows, cols) })
+		},
 	}
 }
 
@@ -44,7 +48,7 @@ func (s *suite) gather(rows, cols int) {
 		labels[i] = uint8(s.r.IntN(10))
 	}
 	indices := s.labels(rows, tableRows)
-	x, y := output(rows*cols), make([]int32, rows+guard)
+	x, y := s.outputValues(rows*cols), make([]int32, rows+guard)
 	c := Call{op: gatherOp(rows, cols), arrays: arrays{x, y, images, labels, indices}, unaligned: s.r.IntN(3) == 0}
 	s.do(c, 2)
 	want := make([]float64, rows*cols)
@@ -56,5 +60,5 @@ func (s *suite) gather(rows, cols int) {
 			s.fail(c, "label %d is %d", i, y[i])
 		}
 	}
-	s.equal(c, x, want)
+	s.equal(c, floatsOf(x), want)
 }

@@ -99,6 +99,9 @@ func (s *suite) groups() {
 
 // dgradWgrads has sizes with and without a fused kernel.
 func (s *suite) dgradWgrads() {
+	if s.bf16 {
+		return // there is none
+	}
 	sizes := [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {7, 10, 20}, {61, 33, 70}, {64, 100, 100}}
 	if !s.slow() {
 		sizes = append(sizes, [][3]int{{64, 784, 784}, {64, 2048, 2048}, {61, 1500, 1500}, {33, 1280, 1412}, {1, 1300, 2051}, {65, 1300, 1300}}...)
@@ -131,8 +134,8 @@ func (s *suite) dgradWgrad(m, n, k int, unaligned bool) {
 func (s *suite) gemm(g kernels.GEMM, m, n, k int) {
 	for _, exact := range []bool{true, false} {
 		o := s.operands(g, m, n, k, exact)
-		c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out}, o.in...), unaligned: s.r.IntN(3) == 0}
-		s.do(c, 1)
+		c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...), unaligned: s.r.IntN(3) == 0}
+		s.do(c, 2)
 		s.compare(c, o)
 	}
 }
@@ -142,12 +145,12 @@ func (s *suite) gemm(g kernels.GEMM, m, n, k int) {
 func (s *suite) nanGEMM(g kernels.GEMM, m, n, k int) {
 	o := s.operands(g, m, n, k, false)
 	row := s.r.IntN(m)
-	o.in[0].([]float32)[row*k+s.r.IntN(k)] = nan
+	o.in[:1].write(0, func(a []float32) { a[row*k+s.r.IntN(k)] = nan })
 	for j := range n {
 		o.want[row*n+j] = math.NaN()
 	}
-	c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out}, o.in...), unaligned: s.r.IntN(3) == 0}
-	s.do(c, 1)
+	c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...), unaligned: s.r.IntN(3) == 0}
+	s.do(c, 2)
 	s.compare(c, o)
 }
 
@@ -162,7 +165,7 @@ func (s *suite) group(sizes ...[3]int) {
 func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3]int) {
 	var all []operands
 	var group []kernels.GEMM
-	var out, in arrays
+	var out, rounded, in arrays
 	for _, z := range sizes {
 		g := wgrad
 		if s.r.Float64() < images {
@@ -173,10 +176,10 @@ func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3
 		}
 		o := s.operands(g, z[0], z[1], z[2], exact)
 		all, group = append(all, o), append(group, o.g)
-		out, in = append(out, o.out), append(in, o.in...)
+		out, rounded, in = append(out, o.out), append(rounded, o.rounded), append(in, o.in...)
 	}
-	c := Call{op: groupOp(group), arrays: append(out, in...), unaligned: unaligned}
-	s.do(c, len(all))
+	c := Call{op: groupOp(group), arrays: slices.Concat(out, rounded, in), unaligned: unaligned}
+	s.do(c, 2*len(all))
 	for _, o := range all {
 		s.compare(c, o)
 	}
@@ -187,20 +190,21 @@ func (s *suite) emptyGEMMs() {
 	for _, g := range gemms {
 		for _, z := range [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {0, 0, 0}} {
 			o := s.operands(g, z[0], z[1], z[2], true)
-			c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out}, o.in...)}
-			s.do(c, 1)
-			s.equal(c, o.out, o.want)
+			c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...)}
+			s.do(c, 2)
+			s.equal(c, floatsOf(o.out), o.want)
 		}
 	}
 }
 
 // operands has a GEMM, its operands, and its result.
 type operands struct {
-	g     kernels.GEMM
-	out   []float32
-	in    arrays // A, B, Y, Indices
-	want  []float64
-	exact bool // the sums are
+	g       kernels.GEMM
+	out     any    // C
+	rounded any    // Rounded, or nil
+	in      arrays // A, B, Y, Indices
+	want    []float64
+	exact   bool // the sums are
 }
 
 func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
@@ -213,8 +217,10 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 	// Some of those that may have pixels have.
 	g.Pixels = g.Layout != kernels.NT && g.Indices == 0 && s.r.IntN(4) == 0
 	o := operands{g: g, out: output(m * n), want: make([]float64, m*n), in: make(arrays, 4), exact: exact}
+	if g.Epilogue == kernels.Activate || g.Epilogue == kernels.ActivateBackward {
+		o.out = s.outputValues(m * n)
+	}
 	a, b := draw(m*k), draw(k*n)
-	o.in[0], o.in[1] = a, b
 	if images := g.Indices != 0; images || g.Pixels {
 		rows, cols := m, k
 		if g.Layout == kernels.TN {
@@ -225,6 +231,9 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 		if images {
 			o.in[0], o.in[3] = table, indices
 		}
+	}
+	if o.in[1] = s.values(b); o.in[0] == nil {
+		o.in[0] = s.values(a)
 	}
 	multiply(o.want, a, b, g.Layout == kernels.TN, g.Layout == kernels.NT, m, n, k)
 	if o.images() {
@@ -239,7 +248,7 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 		}
 	case kernels.ActivateBackward:
 		y := draw(m * n)
-		o.in[2] = y
+		o.in[2] = s.values(y)
 		for i := range o.want {
 			if y[i] <= 0 {
 				o.want[i] = 0
@@ -251,7 +260,10 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 		was := make([]float32, m*n)
 		if g.Epilogue == kernels.SGD {
 			copy(was, draw(m*n))
-			copy(o.out, was)
+			copy(o.out.([]float32), was)
+			if s.bf16 {
+				o.rounded = s.outputValues(m * n)
+			}
 		}
 		o.add(was)
 	}
@@ -273,29 +285,51 @@ func (o *operands) add(c []float32) {
 
 func (s *suite) compare(c Call, o operands) {
 	s.t.Helper()
+	out, tolerance := floatsOf(o.out), s.tolerance
+	_, rounds := o.out.([]ref.BF16)
+	if s.bf16 && !rounds {
+		tolerance = bf16Sums
+	}
+	if to, ok := o.rounded.([]ref.BF16); ok {
+		want := make([]ref.BF16, len(o.want))
+		ref.Round(want, out, len(want))
+		if !slices.Equal(to[:len(want)], want) {
+			s.fail(c, "its rounded result is not that of its result")
+		}
+	}
 	if o.exact && !o.images() {
-		s.equal(c, o.out, o.want)
+		want := o.want
+		if rounds {
+			want = slices.Clone(want)
+			for i, w := range want {
+				want[i] = float64(ref.ToBF16(float32(w)).Float32())
+			}
+		}
+		s.equal(c, out, want)
 		return
 	}
 	// Where few sums nearly cancel, their error is measured against
 	// the size that such sums have: |a·b| is 1/3 in the mean square.
 	m, n, k := o.g.M, o.g.N, o.g.K
-	few, tolerance := float64(max(1, min(m*n, m*k, k*n))), s.tolerance
+	few := float64(max(1, min(m*n, m*k, k*n)))
 	if o.images() {
 		few /= 7 // images are never negative: their rounding is alike in every row
 	}
-	if o.exact { // but for the division by 255: a precision rounds neither pixels nor small integers
+	if o.exact && !rounds { // but for the division by 255: a precision rounds neither pixels nor small integers
 		tolerance = Tolerance
 	}
-	s.near(c, o.out, o.want, tolerance*scatter(few), math.Sqrt(float64(m*n*k))/3/2)
+	s.near(c, out, o.want, tolerance*scatter(few), math.Sqrt(float64(m*n*k))/3/2)
 	if !o.exact && !o.images() {
-		s.unbiased(c, o)
+		s.unbiased(c, o, out, tolerance)
 	}
 }
 
+// bf16Sums is the tolerance of sums in float32 of products of bf16: tensor cores truncate them.
+const bf16Sums = 1e-4
+
 // unbiased checks that the errors of many results do not lean towards zero, as where operands are
 // truncated, or away from it. On a real GPU they may: tensor cores truncate their sums.
-func (s *suite) unbiased(c Call, o operands) {
+func (s *suite) unbiased(c Call, o operands, out []float32, tolerance float64) {
 	s.t.Helper()
 	many := min(o.g.M*o.g.N, o.g.M*o.g.K, o.g.K*o.g.N) >= 10000 // roundings of operands, too: of a few the mean is not 0
 	if _, onGPU := s.impl.(cuda); !many || onGPU && !Emulated() {
@@ -306,10 +340,10 @@ func (s *suite) unbiased(c Call, o operands) {
 		if math.IsNaN(w) {
 			continue
 		}
-		bias += math.Copysign(1, w) * (float64(o.out[i]) - w)
+		bias += math.Copysign(1, w) * (float64(out[i]) - w)
 		size += math.Abs(w)
 	}
-	if !(math.Abs(bias) <= s.tolerance/20*size) { // also NaN
+	if !(math.Abs(bias) <= tolerance/20*size) { // also NaN
 		s.fail(c, "results are %.2g of their size too large", bias/size)
 	}
 }

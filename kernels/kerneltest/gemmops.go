@@ -7,23 +7,23 @@ import (
 	"mlpool/kernels/ref"
 )
 
-// gemmOp is [kernels.Stream.GEMM] of g; the arrays are its C, A, B, Y and Indices.
+// gemmOp is [kernels.Stream.GEMM] of g; the arrays are its C, Rounded, A, B, Y and Indices.
 func gemmOp(g kernels.GEMM) op {
 	return op{
 		name:   fmt.Sprintf("GEMM%+v", g),
-		launch: func(d cuda, p []uintptr) error { return d.s.GEMM(d.precision, placed(g, p[0], p[1:])) },
-		early:  early(g, []int{0, 1, 2, 3, 4}),
-		ref:    func(a arrays) { reference(g, a[0], a[1:]) },
+		launch: func(d cuda, p []uintptr) error { return d.s.GEMM(d.precision, placed(g, p[0], p[1], p[2:])) },
+		early:  early(g, []int{0, 2, 3, 4, 5}),
+		ref:    func(a arrays) { reference(g, a[:2], a[2:]) },
 	}
 }
 
-// groupOp is [kernels.Stream.GroupedGEMM]; the arrays are the C of each, then A, B, Y
-// and Indices of the first, of the second, ...
+// groupOp is [kernels.Stream.GroupedGEMM]; the arrays are the C of each, then the Rounded of each, then
+// A, B, Y and Indices of the first, of the second, ...
 func groupOp(group []kernels.GEMM) op {
 	n := len(group)
 	var all []int
 	for i, g := range group {
-		in := n + 4*i
+		in := 2*n + 4*i
 		all = append(all, early(g, []int{i, in, in + 1, in + 2, in + 3})...)
 	}
 	return op{
@@ -32,13 +32,13 @@ func groupOp(group []kernels.GEMM) op {
 		launch: func(d cuda, p []uintptr) error {
 			all := make([]kernels.GEMM, n)
 			for i, g := range group {
-				all[i] = placed(g, p[i], p[n+4*i:])
+				all[i] = placed(g, p[i], p[n+i], p[2*n+4*i:])
 			}
 			return d.s.GroupedGEMM(d.precision, all)
 		},
 		ref: func(a arrays) {
 			for i, g := range group {
-				reference(g, a[i], a[n+4*i:])
+				reference(g, arrays{a[i], a[n+i]}, a[2*n+4*i:])
 			}
 		},
 	}
@@ -50,11 +50,11 @@ func dgradWgradOp(g kernels.GEMM) op {
 		name:  fmt.Sprintf("DgradWgrad%+v", g),
 		early: early(g, []int{0, 2, 1, 3}),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.DgradWgrad(d.precision, placed(g, p[0], []uintptr{p[2], p[1], p[3], 0}))
+			return d.s.DgradWgrad(d.precision, placed(g, p[0], 0, []uintptr{p[2], p[1], p[3], 0}))
 		},
 		ref: func(a arrays) {
-			reference(g, a[0], arrays{a[2], a[1], a[3], nil})
-			reference(g.Wgrad(), a[1], arrays{a[3], a[2], nil, nil})
+			reference(g, arrays{a[0], nil}, arrays{a[2], a[1], a[3], nil})
+			reference(g.Wgrad(), arrays{a[1], nil}, arrays{a[3], a[2], nil, nil})
 		},
 	}
 }
@@ -81,30 +81,33 @@ func early(g kernels.GEMM, at []int) (all []int) {
 	return all
 }
 
-// placed is g with its addresses: of C, and of A, B, Y and Indices.
-func placed(g kernels.GEMM, c uintptr, in []uintptr) kernels.GEMM {
-	g.C, g.A, g.B, g.Y, g.Indices = c, in[0], in[1], in[2], in[3]
+// placed is g with its addresses: of C and Rounded, and of A, B, Y and Indices.
+func placed(g kernels.GEMM, c, rounded uintptr, in []uintptr) kernels.GEMM {
+	g.C, g.Rounded, g.A, g.B, g.Y, g.Indices = c, rounded, in[0], in[1], in[2], in[3]
 	return g
 }
 
-// reference does g on its C, and A, B, Y and Indices, with package ref.
-func reference(g kernels.GEMM, out any, in arrays) {
-	a, rows, cols := in[0], g.M, g.K
+// reference does g on its C and Rounded, and A, B, Y and Indices, with package ref.
+func reference(g kernels.GEMM, out, in arrays) {
+	a, rows, cols := in.f32(0), g.M, g.K
 	if g.Layout == kernels.TN {
 		rows, cols = g.K, g.M
 	}
-	if images, ok := a.([]uint8); ok {
-		x := make([]float32, rows*cols)
-		ref.Images(x, images, in.i32(3), rows, cols)
-		a = x
+	if images, ok := in[0].([]uint8); ok {
+		a = make([]float32, rows*cols)
+		ref.Images(a, images, in.i32(3), rows, cols)
 	}
-	c := out.([]float32)
 	alpha, beta := g.Scales()
-	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
-	switch g.Epilogue {
-	case kernels.Activate:
-		ref.Activate(g.Activation, c, c, g.M*g.N)
-	case kernels.ActivateBackward:
-		ref.ActivateBackward(g.Activation, c, c, in.f32(2), g.M*g.N)
+	out.write(0, func(c []float32) {
+		ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, in.f32(1), beta, c, g.M, g.N, g.K)
+		switch g.Epilogue {
+		case kernels.Activate:
+			ref.Activate(g.Activation, c, c, g.M*g.N)
+		case kernels.ActivateBackward:
+			ref.ActivateBackward(g.Activation, c, c, in.f32(2), g.M*g.N)
+		}
+	})
+	if out[1] != nil {
+		ref.Round(out[1].([]ref.BF16), out.f32(0), g.M*g.N)
 	}
 }

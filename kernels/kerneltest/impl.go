@@ -10,6 +10,7 @@ import (
 
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
+	"mlpool/kernels/ref"
 )
 
 // A Call is one operation on host arrays.
@@ -31,27 +32,44 @@ type op struct {
 	ref func(a arrays)
 }
 
-// arrays are []float32, []int32 or []uint8 in the order of the operation's arguments,
+// arrays are []float32, []ref.BF16, []int32 or []uint8 in the order of the operation's arguments,
 // longer than its sizes say; nil is the address 0.
 type arrays []any
 
-func (a arrays) f32(i int) []float32 { x, _ := a[i].([]float32); return x }
-func (a arrays) i32(i int) []int32   { return a[i].([]int32) }
-func (a arrays) u8(i int) []uint8    { return a[i].([]uint8) }
+// f32 returns an array of floats: a copy of one of bf16.
+func (a arrays) f32(i int) []float32 { return floatsOf(a[i]) }
+
+// write lets f write an array of floats, and rounds what it wrote if the array is of bf16.
+func (a arrays) write(i int, f func(x []float32)) {
+	x := a.f32(i)
+	f(x)
+	if to, ok := a[i].([]ref.BF16); ok {
+		ref.Round(to, x, len(x))
+	}
+}
+
+func (a arrays) i32(i int) []int32 { return a[i].([]int32) }
+func (a arrays) u8(i int) []uint8  { return a[i].([]uint8) }
 
 // An Impl runs operations. It is used by one goroutine.
 type Impl interface {
 	// Do runs a call and leaves the arrays as it left them.
 	Do(Call) error
+	values() kernels.Precision // which says of what type values are
 	Close() error
 }
 
-// Reference is package ref.
-func Reference(testing.TB) Impl { return host{} }
+// Reference returns a function that makes an Impl of package ref, whose values are those of a precision.
+func Reference(p kernels.Precision) func(testing.TB) Impl {
+	return func(testing.TB) Impl { return host{p} }
+}
 
-type host struct{}
+type host struct{ precision kernels.Precision }
 
 func (host) Close() error { return nil }
+
+func (h host) values() kernels.Precision { return h.precision }
+func (d cuda) values() kernels.Precision { return d.precision }
 
 func (host) Do(c Call) error {
 	c.ref(c.arrays)
@@ -186,6 +204,8 @@ func bytesOf(x any) []byte {
 	switch x := x.(type) {
 	case []float32:
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	case []ref.BF16:
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
 	case []int32:
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 	case []uint8:

@@ -9,16 +9,17 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// Run runs the suite on the result of newImpl. See Seed.
-func Run(t *testing.T, newImpl func(testing.TB) Impl) {
+// Run runs the suite on the result of newImpl, whose GEMMs have a tolerance. See Seed.
+func Run(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 	one := func(name string, f func(*suite)) {
 		t.Run(name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), seed(t))
+			s.tolerance = tolerance
 			defer s.close()
 			f(s)
 		})
 	}
-	RunGEMM(t, newImpl, Tolerance)
+	RunGEMM(t, newImpl, tolerance)
 	one("Elementwise", (*suite).elementwise)
 	one("Softmax", (*suite).softmaxes)
 	one("Classifier", (*suite).classifiers)
@@ -29,6 +30,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 		var all sync.WaitGroup
 		for i := range uint64(6) {
 			s := newSuite(t, newImpl(t), seed(t)+i)
+			s.tolerance = tolerance
 			all.Go(func() {
 				defer s.close()
 				for range 10 {
@@ -67,17 +69,18 @@ func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 // empty checks that operations on no elements return no error and write nothing.
 func (s *suite) empty() {
 	s.emptyGEMMs()
-	f, none := func() []float32 { return output(0) }, s.labels(0, 1)
+	f, v, none := func() []float32 { return output(0) }, func() any { return s.outputValues(0) }, s.labels(0, 1)
 	for _, c := range []Call{
-		{op: activateOp(nn.ReLU, 0), arrays: arrays{f(), f()}},
-		{op: activateBackwardOp(nn.ReLU, 0), arrays: arrays{f(), f(), f()}},
+		{op: activateOp(nn.ReLU, 0), arrays: arrays{v(), f()}},
+		{op: activateBackwardOp(nn.ReLU, 0), arrays: arrays{v(), f(), v()}},
+		{op: roundOp(0), arrays: arrays{v(), f()}},
 		{op: stepOp(nn.Update{Rate: 1}, 0), arrays: arrays{f(), nil, f()}},
 		{op: softmaxOp(0, 10), arrays: arrays{f(), f()}},
 		{op: crossEntropyOp(0, 10), arrays: arrays{f(), f(), f(), none}},
-		{op: softmaxCrossEntropyBackwardOp(0, 10), arrays: arrays{f(), f(), none}},
-		{op: classifierOp(0, 10, 5, 0), arrays: arrays{f(), f(), f(), f(), f(), s.floats(50), []uint8{1}, none}},
+		{op: softmaxCrossEntropyBackwardOp(0, 10), arrays: arrays{v(), f(), none}},
+		{op: classifierOp(0, 10, 5, 0), arrays: arrays{v(), v(), f(), f(), v(), s.values(s.floats(50)), []uint8{1}, none}},
 		{op: reduceLossOp(0, 10), arrays: arrays{f(), f(), f()}},
-		{op: gatherOp(0, 10), arrays: arrays{f(), none, []uint8{1}, []uint8{1}, none}},
+		{op: gatherOp(0, 10), arrays: arrays{v(), none, []uint8{1}, []uint8{1}, none}},
 	} {
 		s.do(c, 1)
 	}

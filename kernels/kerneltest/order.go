@@ -53,7 +53,7 @@ func splits(p kernels.Precision) (all []splitK) {
 // adds its parts from the first to the last.
 func (s *suite) orders() {
 	d, onGPU := s.impl.(cuda)
-	if !onGPU || d.precision != kernels.FP32 && !Emulated() {
+	if !onGPU || s.bf16 || d.precision != kernels.FP32 && !Emulated() {
 		return // how the tensor cores round is not specified
 	}
 	for _, z := range []struct {
@@ -68,7 +68,7 @@ func (s *suite) orders() {
 	} {
 		g := kernels.GEMM{Layout: z.layout, M: z.m, N: z.n, K: z.k, Alpha: 1}
 		a, rows := s.exponents(g)
-		c := Call{op: gemmOp(g), arrays: arrays{output(z.m * z.n), a, ones(z.n * z.k), nil, nil}}
+		c := Call{op: gemmOp(g), arrays: arrays{output(z.m * z.n), nil, a, ones(z.n * z.k), nil, nil}}
 		s.inOrder(c, rows, z.n)
 	}
 	if g := dgrad; d.precision == kernels.TF32 {

@@ -28,9 +28,13 @@ func crossEntropyOp(rows, cols int) op {
 // softmaxCrossEntropyBackwardOp is [kernels.Stream.SoftmaxCrossEntropyBackward].
 func softmaxCrossEntropyBackwardOp(rows, cols int) op {
 	return op{
-		name:   fmt.Sprintf("SoftmaxCrossEntropyBackward[%d,%d]", rows, cols),
-		launch: func(d cuda, p []uintptr) error { return d.s.SoftmaxCrossEntropyBackward(p[0], p[1], p[2], rows, cols) },
-		ref:    func(a arrays) { ref.SoftmaxCrossEntropyBackward(a.f32(0), a.f32(1), a.i32(2), rows, cols) },
+		name: fmt.Sprintf("SoftmaxCrossEntropyBackward[%d,%d]", rows, cols),
+		launch: func(d cuda, p []uintptr) error {
+			return d.s.SoftmaxCrossEntropyBackward(d.precision, p[0], p[1], p[2], rows, cols)
+		},
+		ref: func(a arrays) {
+			a.write(0, func(dx []float32) { ref.SoftmaxCrossEntropyBackward(dx, a.f32(1), a.i32(2), rows, cols) })
+		},
 	}
 }
 
@@ -96,7 +100,7 @@ func (s *suite) apart(rows, cols int) {
 
 	s.crossEntropy(x, labels, rows, cols)
 
-	dx := output(rows * cols)
+	dx := s.outputValues(rows * cols)
 	for i := range want {
 		want[i] = float64(p[i])
 		if i%cols == int(labels[i/cols]) {
@@ -106,7 +110,7 @@ func (s *suite) apart(rows, cols int) {
 	}
 	c = Call{op: softmaxCrossEntropyBackwardOp(rows, cols), arrays: arrays{dx, p, labels}}
 	s.do(c, 1)
-	s.near(c, dx, want, Tolerance, 1e-7)
+	s.near(c, floatsOf(dx), want, s.valueTolerance(Tolerance), 1e-7)
 }
 
 // crossEntropy checks the losses of logits, which are finite if the logits are. Labels may be out of

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
 )
 
 // sizes are sizes that often fail: one, primes, a last batch, a tile and one more, the width of an
@@ -16,6 +19,9 @@ var sizes = []int{1, 7, 10, 32, 64, 65, 784, 1000}
 
 // Tolerance is the largest ‖out - want‖/‖want‖ of a float32 result of many numbers.
 const Tolerance = 2e-6
+
+// ToleranceBF16 is that of a GEMM in bf16, whose result is rounded.
+const ToleranceBF16 = 4e-3
 
 // scatter is the factor by which the rounding error of few independent sums may exceed that of many.
 func scatter(few float64) float64 { return 1 + 6/math.Sqrt(few) }
@@ -48,10 +54,11 @@ type suite struct {
 	seed uint64
 	// tolerance is the largest ‖out - want‖/‖want‖ of a GEMM.
 	tolerance float64
+	bf16      bool // values are
 }
 
 func newSuite(t *testing.T, impl Impl, seed uint64) *suite {
-	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed, Tolerance}
+	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed, Tolerance, impl.values() == kernels.BF16}
 }
 
 func (s *suite) close() {
@@ -78,6 +85,41 @@ func padded(x []float32) []float32 {
 
 // output returns an array of which the operation must write every element.
 func output(n int) []float32 { return slices.Repeat([]float32{nan}, n+guard) }
+
+// outputValues is output of values.
+func (s *suite) outputValues(n int) any { return s.values(output(n)) }
+
+// values returns x as an array of values. If those are bf16, it rounds x as well.
+func (s *suite) values(x []float32) any {
+	if !s.bf16 {
+		return x
+	}
+	values := make([]ref.BF16, len(x))
+	ref.Round(values, x, len(x))
+	ref.Widen(x, values, len(x))
+	return values
+}
+
+// valueTolerance is the tolerance of values: that of floats, or in bf16 that of a rounding.
+func (s *suite) valueTolerance(floats float64) float64 {
+	if s.bf16 {
+		return max(floats, 1./256)
+	}
+	return floats
+}
+
+// floatsOf returns an array of floats: a copy of one of bf16, nil of any other.
+func floatsOf(x any) []float32 {
+	switch x := x.(type) {
+	case []float32:
+		return x
+	case []ref.BF16:
+		y := make([]float32, len(x))
+		ref.Widen(y, x, len(x))
+		return y
+	}
+	return nil
+}
 
 // floats are uniform in -1..1, zero now and then, as an activation is.
 func (s *suite) floats(n int) []float32 {
@@ -116,7 +158,7 @@ func (s *suite) labels(n, classes int) []int32 {
 func (s *suite) do(c Call, outputs int) {
 	s.t.Helper()
 	before := clone(c.arrays)
-	c.nothing = !slices.ContainsFunc(before[:outputs], func(x any) bool { f, _ := x.([]float32); return len(f) > guard })
+	c.nothing = !slices.ContainsFunc(before[:outputs], func(x any) bool { return len(floatsOf(x)) > guard })
 	if err := s.impl.Do(c); err != nil {
 		s.fail(c, "%v", err)
 		return
@@ -126,7 +168,7 @@ func (s *suite) do(c Call, outputs int) {
 			if !same(x, before[i]) {
 				s.fail(c, "changed its argument %d", i)
 			}
-		} else if x, ok := x.([]float32); ok && !same(x[len(x)-guard:], before[i].([]float32)[len(x)-guard:]) {
+		} else if x := floatsOf(x); x != nil && !same(x[len(x)-guard:], floatsOf(before[i])[len(x)-guard:]) {
 			s.fail(c, "wrote past the end of argument %d", i)
 		}
 	}
@@ -153,6 +195,8 @@ func clone(a arrays) arrays {
 		switch x := x.(type) {
 		case []float32:
 			out[i] = slices.Clone(x)
+		case []ref.BF16:
+			out[i] = slices.Clone(x)
 		case []int32:
 			out[i] = slices.Clone(x)
 		case []uint8:
@@ -167,6 +211,8 @@ func same(a, b any) bool {
 	switch a := a.(type) {
 	case []float32:
 		return slices.EqualFunc(a, b.([]float32), func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+	case []ref.BF16:
+		return slices.Equal(a, b.([]ref.BF16))
 	case []int32:
 		return slices.Equal(a, b.([]int32))
 	case []uint8:

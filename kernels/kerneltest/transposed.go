@@ -23,12 +23,12 @@ func dgradTransposedOp(g kernels.GEMM) op {
 		name:  fmt.Sprintf("GEMM%+v with T", g),
 		early: early(g, []int{0, 2, 3, 4}),
 		launch: func(d cuda, p []uintptr) error {
-			g := placed(g, p[0], []uintptr{p[2], p[3], p[4], 0})
+			g := placed(g, p[0], 0, []uintptr{p[2], p[3], p[4], 0})
 			g.T = p[1]
 			return d.s.GEMM(d.precision, g)
 		},
 		ref: func(a arrays) {
-			reference(g, a[0], arrays{a[2], a[3], a[4], nil})
+			reference(g, arrays{a[0], nil}, arrays{a[2], a[3], a[4], nil})
 			ref.Transpose(a.f32(1), a.f32(0), g.M, g.N)
 		},
 	}
@@ -49,20 +49,21 @@ func wgradsTransposedOp(group []kernels.GEMM) op {
 			all := make([]kernels.GEMM, n)
 			for i, g := range group {
 				in := p[n+3*i:]
-				all[i] = placed(g, p[i], []uintptr{in[0], in[1], 0, 0})
+				all[i] = placed(g, p[i], 0, []uintptr{in[0], in[1], 0, 0})
 				all[i].T = in[2]
 			}
 			return d.s.GroupedGEMM(d.precision, all)
 		},
 		ref: func(a arrays) {
 			for i, g := range group {
-				reference(g, a[i], arrays{a[n+3*i], a[n+3*i+1], nil, nil})
+				reference(g, arrays{a[i], nil}, arrays{a[n+3*i], a[n+3*i+1], nil, nil})
 			}
 		},
 	}
 }
 
-// transposes checks transposes, and GEMMs that store or read one, of large batches and others.
+// transposes checks transposes, and GEMMs that store or read one, of large batches and others. In BF16
+// none does.
 func (s *suite) transposes() {
 	sizes := [][3]int{{0, 5, 5}, {7, 10, 20}, {65, 40, 64}, {100, 33, 70}, {130, 260, 36}}
 	if d, onGPU := s.impl.(cuda); onGPU {
@@ -84,6 +85,10 @@ func (s *suite) transposes() {
 			s.gemm(kernels.GEMM{Layout: kernels.NT}, z[0], z[1], z[2])
 		}
 		sizes = append(sizes, large...)
+	}
+	if s.bf16 {
+		s.group(sizes...)
+		return
 	}
 	for _, z := range sizes {
 		for _, unaligned := range []bool{false, true} {
@@ -117,7 +122,7 @@ func (s *suite) dgradTransposed(m, n, k int, exact, unaligned bool) {
 	c := Call{op: dgradTransposedOp(o.g), arrays: arrays{o.out, t, o.in[0], o.in[1], o.in[2]}, unaligned: unaligned}
 	s.do(c, 2)
 	s.compare(c, o)
-	s.equal(c, t, transposed(o.out, m, n))
+	s.equal(c, t, transposed(floatsOf(o.out), m, n))
 }
 
 func (s *suite) wgradsTransposed(sizes ...[3]int) {

@@ -4,11 +4,16 @@ import (
 	"fmt"
 	"testing"
 
+	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 	"mlpool/kernels/ref"
 )
 
-func Test(t *testing.T) { kerneltest.Run(t, kerneltest.Reference) }
+func Test(t *testing.T) { kerneltest.Run(t, kerneltest.Reference(kernels.FP32), kerneltest.Tolerance) }
+
+func TestValuesInBF16(t *testing.T) {
+	kerneltest.Run(t, kerneltest.Reference(kernels.BF16), kerneltest.ToleranceBF16)
+}
 
 // The GEMMs of a step of a 784-128-128-10 network, batch 64.
 func BenchmarkGEMM(b *testing.B) {
