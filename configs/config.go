@@ -44,7 +44,7 @@ type Train struct {
 	LearningRate    float32 // positive
 	Seed            uint64  // of the initial weights and the shuffles
 	Device          string  // "cuda", "cpu" or "auto": a GPU if there is one, else the CPU
-	Precision       string  // of GEMMs on a GPU: "fp32", "tf32", "3xtf32", or "auto": 3xtf32 where it is faster than fp32
+	Precision       string  // of GEMMs on a GPU: "fp32", "tf32", "3xtf32", or "auto": 3xtf32 where it is faster than fp32; "bf16" is mixed precision
 	Executor        string  // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
 	Fuse            bool    // false: one kernel and one output for each operation
 	Verbose         bool    // print the loss now and then, each time waiting for the device
@@ -122,7 +122,7 @@ var keys = []key{
 	{"train.learning_rate", positive(func(c *Config) *float32 { return &c.Train.LearningRate })},
 	{"train.seed", integer(0, 1<<63-1, func(c *Config) *uint64 { return &c.Train.Seed })},
 	{"train.device", oneOf(func(c *Config) *string { return &c.Train.Device }, "auto", "cuda", "cpu")},
-	{"train.precision", oneOf(func(c *Config) *string { return &c.Train.Precision }, "auto", "fp32", "tf32", "3xtf32")},
+	{"train.precision", oneOf(func(c *Config) *string { return &c.Train.Precision }, "auto", "fp32", "tf32", "3xtf32", "bf16")},
 	{"train.executor", oneOf(func(c *Config) *string { return &c.Train.Executor }, "eager", "graph")},
 	{"train.fuse", boolean(func(c *Config) *bool { return &c.Train.Fuse })},
 	{"train.verbose", boolean(func(c *Config) *bool { return &c.Train.Verbose })},

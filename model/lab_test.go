@@ -20,10 +20,9 @@ import (
 
 // lab has the parts of a device to train on.
 type lab struct {
-	name  string
+	backend
 	queue device.Queue
 	alloc allocator.Allocator
-	fuse  bool
 	// captured is the allocator of graphs; nil: there are none.
 	captured allocator.Allocator
 }
@@ -39,46 +38,70 @@ func (l lab) device(wrap func(allocator.Allocator) allocator.Allocator) *device.
 
 func plain(a allocator.Allocator) allocator.Allocator { return a }
 
-// backends are all devices and allocators, on which a model must train alike.
-var backends = []struct {
+type backend struct {
 	name  string
 	gpu   bool
 	fuse  bool
-	kind  string
+	kind  string // of the allocator
 	graph bool
-}{
-	{"cpu", false, true, "pool", false},
-	{"cpu unfused", false, false, "pool", false},
-	{"cpu plan", false, true, "plan", false},
-	{"cpu malloc", false, true, "malloc", false},
-	{"cpu graph", false, true, "pool", true},
-	{"cpu graph unfused", false, false, "pool", true},
-	{"gpu pool", true, true, "pool", false},
-	{"gpu pool unfused", true, false, "pool", false},
-	{"gpu async", true, true, "async", false},
-	{"gpu async unfused", true, false, "async", false},
-	{"gpu plan", true, true, "plan", false},
-	{"gpu malloc", true, true, "malloc", false},
-	{"gpu graph", true, true, "pool", true},
-	{"gpu graph unfused", true, false, "pool", true},
-	{"gpu graph async", true, true, "async", true},
-	{"gpu graph async unfused", true, false, "async", true},
+	bf16  bool
+}
+
+func (b backend) precision() kernels.Precision {
+	if b.bf16 {
+		return kernels.BF16
+	}
+	return kernels.FP32
+}
+
+// tolerance returns how far results may be off that are off by no more than tolerance in float32.
+func (b backend) tolerance(tolerance float64) float64 {
+	if b.bf16 {
+		return 300 * tolerance
+	}
+	return tolerance
+}
+
+// backends are all devices and allocators, on which a model must train alike.
+var backends = []backend{
+	{"cpu", false, true, "pool", false, false},
+	{"cpu unfused", false, false, "pool", false, false},
+	{"cpu plan", false, true, "plan", false, false},
+	{"cpu malloc", false, true, "malloc", false, false},
+	{"cpu graph", false, true, "pool", true, false},
+	{"cpu graph unfused", false, false, "pool", true, false},
+	{"cpu bf16", false, true, "pool", false, true},
+	{"cpu bf16 unfused", false, false, "pool", false, true},
+	{"cpu bf16 graph", false, true, "pool", true, true},
+	{"gpu pool", true, true, "pool", false, false},
+	{"gpu pool unfused", true, false, "pool", false, false},
+	{"gpu async", true, true, "async", false, false},
+	{"gpu async unfused", true, false, "async", false, false},
+	{"gpu plan", true, true, "plan", false, false},
+	{"gpu malloc", true, true, "malloc", false, false},
+	{"gpu graph", true, true, "pool", true, false},
+	{"gpu graph unfused", true, false, "pool", true, false},
+	{"gpu graph async", true, true, "async", true, false},
+	{"gpu graph async unfused", true, false, "async", true, false},
+	{"gpu bf16", true, true, "pool", false, true},
+	{"gpu bf16 unfused", true, false, "pool", false, true},
+	{"gpu bf16 graph", true, true, "pool", true, true},
 }
 
 func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
-			var queue device.Queue = new(device.HostQueue)
+			var queue device.Queue = &device.HostQueue{Precision: b.precision()}
 			var driver allocator.Driver = device.NewHostDriver()
 			if b.gpu {
 				kerneltest.RequireGPU(t)
 				var err error
-				if queue, err = device.NewCUDAQueue(kernels.FP32); err != nil {
+				if queue, err = device.NewCUDAQueue(b.precision()); err != nil {
 					t.Fatal(err)
 				}
 				driver = cudadriver.Driver{}
 			}
-			l := lab{name: b.name, queue: queue, alloc: newAllocator(t, b.kind, driver), fuse: b.fuse}
+			l := lab{backend: b, queue: queue, alloc: newAllocator(t, b.kind, driver)}
 			if b.graph {
 				l.captured = newAllocator(t, "graph "+b.kind, driver)
 			}

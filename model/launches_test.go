@@ -78,6 +78,7 @@ func TestLaunches(t *testing.T) {
 			f := l
 			f.queue = observed(t, l.queue, &calls)
 			trainer := newTrainer(t, f.device(plain), train, test, model.Weights(12, 8, layers, data.Classes, 0), options(50, 25))
+			calls = nil // to the device
 			trainEpoch(t, trainer)
 			want := append(slices.Repeat(step, 2), "loss reduction [50 25]", "NN ReLU Indices 20x8x12")
 			want = append(append(want, slices.Repeat([]string{"NN ReLU 20x8x8"}, layers-1)...), "classifier [20 10 8]", "loss reduction [20 76]")

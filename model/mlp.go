@@ -36,9 +36,9 @@ func Weights(inputs, featDim, numLayers, classes int, seed uint64) []*tensor.Den
 
 // MLP is a multilayer perceptron with at least one hidden layer, whose weights are on a device.
 //
-// Widths of hidden layers are rounded up to a multiple of four there, since the GPU reads rows of
-// whole float4 faster. The added units have weights of zero. Package nn requires that an activation of
-// zero is zero, so their outputs, gradients and updates are zero too.
+// Hidden layers are padded there to the width that [Ops] returns. The added units have weights of zero.
+// Package nn requires that an activation of zero is zero, so their outputs, gradients and updates are zero
+// too.
 type MLP[T any] struct {
 	ops        Ops[T]
 	activation nn.Activation
@@ -62,13 +62,9 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn
 		}
 		m.shapes = append(m.shapes, tensor.Shape{w.Shape()[0], outputs})
 		if i < len(weights)-1 {
-			outputs = (outputs + 3) / 4 * 4
+			outputs = ops.Width(outputs)
 		}
-		err := m.put(&m.weights, fmt.Sprint("weights ", i), resized(w, inputs, outputs))
-		if err == nil && rule.Stateful() {
-			err = m.put(&m.state, fmt.Sprint("state ", i), tensor.New(tensor.WithShape(inputs, outputs), tensor.Of(tensor.Float32)))
-		}
-		if err != nil {
+		if err := m.addLayer(i, resized(w, inputs, outputs), rule); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 		inputs = outputs
@@ -76,11 +72,19 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn
 	return m, nil
 }
 
-// put copies h to the device, and appends it to the tensors at to.
-func (m *MLP[T]) put(to *[]T, tag string, h *tensor.Dense) error {
-	t, err := m.ops.FromDense(tag, h)
+// addLayer copies the weights of layer i to the device, and makes the tensor of a stateful rule.
+func (m *MLP[T]) addLayer(i int, w *tensor.Dense, rule nn.Rule) error {
+	t, err := m.ops.Weights(fmt.Sprint("weights ", i), w)
+	if err != nil {
+		return err
+	}
+	m.weights = append(m.weights, t)
+	if !rule.Stateful() {
+		return nil
+	}
+	t, err = m.ops.FromDense(fmt.Sprint("state ", i), tensor.New(tensor.WithShape(w.Shape()...), tensor.Of(tensor.Float32)))
 	if err == nil {
-		*to = append(*to, t)
+		m.state = append(m.state, t)
 	}
 	return err
 }

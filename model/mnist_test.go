@@ -40,7 +40,7 @@ func TestMNISTOnGPU(t *testing.T) {
 	})
 	for _, b := range backends {
 		for i, want := range losses["cpu"] {
-			if got := losses[b.name][i]; !(math.Abs(float64(got)-float64(want)) <= limit) {
+			if got := losses[b.name][i]; !(math.Abs(float64(got)-float64(want)) <= b.tolerance(limit)) {
 				t.Errorf("%s, step %d: loss %v, on the CPU %v", b.name, i+1, got, want)
 			}
 		}

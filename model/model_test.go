@@ -56,14 +56,14 @@ func trainingMatchesFloat64(t *testing.T, a nn.Activation, u nn.Update) {
 			order := opt.Order(epoch)
 			for i, got := range e.Losses {
 				x, y := rowsOf(train, order[i*batch:min((i+1)*batch, rows)])
-				if loss := want.step(x, y); math.Abs(loss-float64(got)) > 5e-5 {
+				if loss := want.step(x, y); math.Abs(loss-float64(got)) > l.tolerance(5e-5) {
 					t.Errorf("epoch %d, step %d: loss %v, in float64 %v", epoch+1, i+1, got, loss)
 				}
 			}
 			x, y := rowsOf(test, data.Order(101, 0, 0))
 			acts, _ := want.forward(x, 101)
 			loss, correct := score(acts[len(weights)], y)
-			if math.Abs(loss-e.ValLoss) > 5e-5 || math.Abs(float64(correct)/101-e.ValAcc) > 1e-9 {
+			if math.Abs(loss-e.ValLoss) > l.tolerance(5e-5) || math.Abs(float64(correct)/101-e.ValAcc) > l.tolerance(1e-4) {
 				t.Errorf("epoch %d: validation %v, %v, in float64 %v, %v", epoch+1, e.ValLoss, e.ValAcc, loss, float64(correct)/101)
 			}
 		}
@@ -76,7 +76,7 @@ func trainingMatchesFloat64(t *testing.T, a nn.Activation, u nn.Update) {
 				t.Fatalf("weights %d have the shape %v, want %v", i, w.Shape(), weights[i].Shape())
 			}
 			for j, v := range w.Float32s() {
-				if math.Abs(float64(v)-want.weights[i][j]) > 2e-5 {
+				if math.Abs(float64(v)-want.weights[i][j]) > l.tolerance(2e-5) {
 					t.Fatalf("weights %d: element %d is %v, in float64 %v", i, j, v, want.weights[i][j])
 				}
 			}

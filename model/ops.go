@@ -14,7 +14,8 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// Ops computes with tensors of type T, matrices of float32 unless a comment says otherwise.
+// Ops computes with tensors of type T, matrices of float32 unless a comment says otherwise. In mixed
+// precision the batch x, the outputs of Hidden, dlogits, dy and dx are of a smaller type.
 // Operations are queued in order, and their outputs live until EndStep, which frees all of
 // them. They return no errors: after the first fault the rest of the step does nothing, and
 // EndStep returns it.
@@ -63,8 +64,13 @@ type Ops[T any] interface {
 	Replay(key int, f func() error) error
 	Forget() error
 
-	// FromDense copies h to a tensor that lives until Free; the tag names it.
+	// FromDense copies h to a tensor that lives until Free; the tag names it. Weights does so with
+	// weights, of which it may keep a copy in a smaller type as well.
 	FromDense(tag string, h *tensor.Dense) (T, error)
+	Weights(tag string, h *tensor.Dense) (T, error)
+	// Width returns the width to pad a hidden layer of some units to, at least as many, so that its
+	// rows are fast to read.
+	Width(units int) int
 	// Write copies h over a tensor of its shape.
 	Write(t T, h *tensor.Dense) error
 	// Dense copies a tensor back, after the work queued so far.

@@ -92,11 +92,11 @@ func testMirroredRank(t *testing.T, gathers bool) {
 			want = got
 		}
 		for i, e := range got {
-			if e.AllReduce <= 0 || e.Exposed < 0 || e.Exposed > e.AllReduce || math.Abs(e.ValLoss-want[i].ValLoss) > 1e-4 {
+			if e.AllReduce <= 0 || e.Exposed < 0 || e.Exposed > e.AllReduce || math.Abs(e.ValLoss-want[i].ValLoss) > l.tolerance(1e-4) {
 				t.Errorf("epoch %d: all-reduce %v, of it exposed %v, validation loss %v, want %v", i+1, e.AllReduce, e.Exposed, e.ValLoss, want[i].ValLoss)
 			}
 			for step, loss := range e.Losses {
-				if math.Abs(float64(loss-want[i].Losses[step])) > 1e-4 {
+				if math.Abs(float64(loss-want[i].Losses[step])) > l.tolerance(1e-4) {
 					t.Errorf("epoch %d, step %d: loss %v, want %v", i+1, step+1, loss, want[i].Losses[step])
 				}
 			}

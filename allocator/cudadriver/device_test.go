@@ -189,7 +189,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	try(t, s.Fill(p, 0, 4096))
 	works := func() {
 		t.Helper()
-		try(t, s.Activate(nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	_, err = d.Malloc(1 << 50)

@@ -70,7 +70,7 @@ func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule
 		if i < last {
 			above = x[i+1]
 		}
-		if !w[i].floats() || !above.floats() || !x[i].images() || x[i].cols != w[i].rows || above.cols != w[i].cols || above.rows != x[i].rows {
+		if !d.areWeights(w[i]) || !above.has(d.values) || !x[i].batch(d.values) || x[i].cols != w[i].rows || above.cols != w[i].cols || above.rows != x[i].rows {
 			d.misfit(opBackward, w[i], x[i], above)
 		}
 	}
@@ -82,7 +82,7 @@ func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule
 	if len(d.weights) < len(w) || slices.ContainsFunc(x, isWeights) || isWeights(dy) || isWeights(dx) {
 		d.keepErr(opBackward, errors.New("the weights of a layer are also those of another one, an input or a gradient"))
 	}
-	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
+	if last > 0 && (!dx.has(d.values) || dx.rows != x[last].rows || dx.cols != x[last].cols) {
 		d.misfit(opBackward, dx, x[last])
 	}
 }
@@ -120,6 +120,9 @@ func (d *Device) wgradStep(layer int, w, x Tensor, dy gradient) {
 		name := u.Rule.String()
 		d.launched(name, d.queue.Step(u, w.addr(), state.addr(), dw.addr(), w.Len()), w.Len(), w.addr(), state.addr())
 	}
+	if d.err == nil {
+		d.keepErr("round", d.round(w))
+	}
 }
 
 func (d *Device) addToGroup(g kernels.GEMM) {
@@ -129,11 +132,11 @@ func (d *Device) addToGroup(g kernels.GEMM) {
 	d.group = append(d.group, g)
 }
 
-// wgradGEMM returns dw = alpha·xᵀ·dy, or with SGD dw += alpha·xᵀ·dy.
+// wgradGEMM returns dw = alpha·xᵀ·dy, or with SGD, of weights dw, dw += alpha·xᵀ·dy.
 func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float32) kernels.GEMM {
 	return kernels.GEMM{
-		Layout: kernels.TN, Epilogue: epilogue, C: dw.addr(), A: x.addr(), Indices: x.indices, Pixels: x.kind == Pixels, B: dy.addr(), T: dy.t,
-		Alpha: alpha, M: dw.rows, N: dw.cols, K: x.rows,
+		Layout: kernels.TN, Epilogue: epilogue, C: dw.addr(), Rounded: dw.rounded.Addr, A: x.addr(), Indices: x.indices, Pixels: x.pixels,
+		B: dy.addr(), T: dy.t, Alpha: alpha, M: dw.rows, N: dw.cols, K: x.rows,
 	}
 }
 
@@ -152,7 +155,7 @@ func (d *Device) fusesWgrad(w, x, dy Tensor) bool {
 func dgradGEMM(dx, w, x, dy Tensor) kernels.GEMM {
 	return kernels.GEMM{
 		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, Activation: x.activation,
-		C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
+		C: dx.addr(), A: dy.addr(), B: w.operand(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
 }
 
@@ -174,7 +177,7 @@ func (d *Device) transpose(x Tensor) uintptr {
 // group dx is also stored transposed if that is faster.
 func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx Tensor) bool) gradient {
 	name := activations[x.activation].dgrad
-	dx := gradient{Tensor: d.output(name, x.rows, x.cols, Float32)}
+	dx := gradient{Tensor: d.output(name, x.rows, x.cols, d.values)}
 	if d.err != nil {
 		return dx
 	}
@@ -200,14 +203,14 @@ func (d *Device) launchGroup() {
 	if len(d.group) == 0 || d.err != nil {
 		return
 	}
-	var wrote [kernels.MaxGroup]uintptr
+	var wrote [2 * kernels.MaxGroup]uintptr
 	n := 0
 	for i := range d.group {
 		g := &d.group[i]
-		g.Prefetch, wrote[i] = d.last.prefetch(*g), g.C
+		g.Prefetch, wrote[2*i], wrote[2*i+1] = d.last.prefetch(*g), g.C, g.Rounded
 		n += g.M * g.N
 	}
-	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), n, wrote[:len(d.group)]...)
+	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), n, wrote[:2*len(d.group)]...)
 	d.group = d.group[:0]
 }
 

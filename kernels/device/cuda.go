@@ -43,14 +43,15 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	return q, nil
 }
 
-// GEMM and the methods after it: see [Queue].
-func (q *CUDAQueue) GEMM(g kernels.GEMM) error { return q.Stream.GEMM(q.precision, g) }
+// Values and the methods after it: see [Queue].
+func (q *CUDAQueue) Values() Kind { return valuesIn(q.precision) }
 
-func (q *CUDAQueue) GroupedGEMM(group []kernels.GEMM) error {
-	return q.Stream.GroupedGEMM(q.precision, group)
+func valuesIn(p kernels.Precision) Kind {
+	if p == kernels.BF16 {
+		return BF16
+	}
+	return Float32
 }
-
-func (q *CUDAQueue) DgradWgrad(g kernels.GEMM) error { return q.Stream.DgradWgrad(q.precision, g) }
 
 func (q *CUDAQueue) FusesWgrad(g kernels.GEMM) bool { return q.once(q.fuses, kernels.FusesWgrad, g) }
 

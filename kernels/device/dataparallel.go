@@ -97,8 +97,9 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 		b.addr = addr
 		for _, layer := range b.layers {
 			t := w[layer]
-			b.all = append(b.all, kernels.Updates{W: t.addr(), X: addr, N: t.Len(), Ranks: ranks, Stride: b.n})
+			b.all = append(b.all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, X: addr, N: t.Len(), Ranks: ranks, Stride: b.n})
 			r.updates[layer], r.bucketOf[t.addr()] = t, i
+			r.updates[layer].rounded = allocator.Block{}
 			r.updates[layer].block = allocator.Block{Addr: addr + uintptr(4*b.n*own)}
 			addr += uintptr(aligned(t.bytes()))
 		}

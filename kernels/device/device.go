@@ -10,6 +10,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/kernels"
 	"mlpool/kernels/nn"
+	"mlpool/kernels/ref"
 )
 
 // Device queues operations on one stream and takes their outputs from one
@@ -20,6 +21,7 @@ import (
 // fault is lost.
 type Device struct {
 	queue  Queue
+	values Kind // of the queue
 	alloc  allocator.Allocator
 	stream allocator.Stream
 	fuse   bool
@@ -57,7 +59,7 @@ type planner interface {
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
 	return &Device{
-		queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan,
+		queue: q, values: q.Values(), alloc: a, stream: q.Handle(), fuse: fuse, plan: plan,
 		group: make([]kernels.GEMM, 0, kernels.MaxGroup), weights: make(map[uintptr]bool),
 	}
 }
@@ -164,6 +166,39 @@ func (d *Device) FromDense(tag string, h *tensor.Dense) (Tensor, error) {
 	return t, nil
 }
 
+// Width returns units, rounded up so that rows of values are whole multiples of 16 bytes, which a GPU reads
+// faster.
+func (d *Device) Width(units int) int {
+	whole := 16 / d.values.Size()
+	return (units + whole - 1) / whole * whole
+}
+
+// Weights is FromDense of float32 weights, which operations may keep a copy of, rounded to values.
+func (d *Device) Weights(tag string, h *tensor.Dense) (Tensor, error) {
+	t, err := d.FromDense(tag, h)
+	if err != nil || d.values == Float32 {
+		return t, err
+	}
+	rounded, err := d.alloc.Alloc(int64(t.Len()*d.values.Size()), d.stream, tag+", rounded")
+	if err != nil {
+		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
+	}
+	t.rounded = rounded
+	if err := d.round(t); err != nil {
+		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
+	}
+	return t, nil
+}
+
+// round renews the rounded copy of weights, if they have one.
+func (d *Device) round(w Tensor) error {
+	if w.rounded.Addr == 0 {
+		return nil
+	}
+	d.last.forget()
+	return d.queue.Round(w.rounded.Addr, w.addr(), w.Len())
+}
+
 // Write copies a host tensor over one of the same shape and kind.
 func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	raw, kind, rows, cols, err := hostView(h)
@@ -173,7 +208,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if t.indices != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
-	return errors.Join(d.waitAll(), d.upload(t, raw))
+	return errors.Join(d.waitAll(), d.upload(t, raw), d.round(t))
 }
 
 func (d *Device) upload(t Tensor, raw []byte) error {
@@ -186,8 +221,21 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	if t.indices != 0 {
 		return nil, fmt.Errorf("device: %v is a gathered view: it cannot be copied", t)
 	}
+	if t.kind == BF16 {
+		return d.widened(t)
+	}
 	h, raw := newDense(t)
 	return h, errors.Join(d.waitAll(), d.queue.Download(raw, t.addr()), d.collectiveErr())
+}
+
+// widened is Dense of bf16, as float32.
+func (d *Device) widened(t Tensor) (*tensor.Dense, error) {
+	data, values := make([]float32, t.Len()), make([]ref.BF16, t.Len())
+	if err := errors.Join(d.waitAll(), d.queue.Download(asBytes(values), t.addr()), d.collectiveErr()); err != nil {
+		return nil, err
+	}
+	ref.Widen(data, values, len(data))
+	return tensor.New(tensor.WithShape(t.rows, t.cols), tensor.WithBacking(data)), nil
 }
 
 // Checksum returns a sum of the bits of t, after the work queued so far.
@@ -203,12 +251,16 @@ func (d *Device) Checksum(t Tensor) (uint64, error) {
 	return sum, errors.Join(err, d.collectiveErr())
 }
 
-// Free frees a tensor of FromDense.
+// Free frees a tensor of FromDense or Weights.
 func (d *Device) Free(t Tensor) error {
 	if t.indices != 0 {
 		return fmt.Errorf("device: %v is a gathered view: it cannot be freed", t)
 	}
-	return errors.Join(d.waitAll(), d.alloc.Free(t.block, d.stream))
+	err := errors.Join(d.waitAll(), d.alloc.Free(t.block, d.stream))
+	if t.rounded.Addr != 0 {
+		err = errors.Join(err, d.alloc.Free(t.rounded, d.stream))
+	}
+	return err
 }
 
 // EndStep frees every output since the last EndStep, the latest first, and returns the step's

@@ -12,6 +12,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/kernels"
 	"mlpool/kernels/nn"
+	"mlpool/kernels/ref"
 )
 
 // idleQueue ignores the operations of a training step.
@@ -36,22 +37,25 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 	}
 	b := bench{Device: New(q, pool, fuse)}
 	var all []Tensor
-	put := func(tag string, h *tensor.Dense) Tensor {
-		d, err := b.FromDense(tag, h)
-		if err != nil {
-			t.Fatal(err)
+	with := func(copyOf func(string, *tensor.Dense) (Tensor, error)) func(string, *tensor.Dense) Tensor {
+		return func(tag string, h *tensor.Dense) Tensor {
+			d, err := copyOf(tag, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, d)
+			return d
 		}
-		all = append(all, d)
-		return d
 	}
+	put, weights := with(b.FromDense), with(b.Weights)
 	of := func(dt tensor.Dtype, shape ...int) *tensor.Dense {
 		return tensor.New(tensor.Of(dt), tensor.WithShape(shape...))
 	}
 	b.images = put("images", of(tensor.Uint8, 20, 12))
 	b.labels = put("labels", of(tensor.Uint8, 20))
 	b.indices = put("indices", of(tensor.Int32, 20))
-	b.w0 = put("w0", of(tensor.Float32, 12, 8))
-	b.w1 = put("w1", of(tensor.Float32, 8, 10))
+	b.w0 = weights("w0", of(tensor.Float32, 12, 8))
+	b.w1 = weights("w1", of(tensor.Float32, 8, 10))
 	b.rows = put("rows", of(tensor.Float32, 2, 30))
 	b.results = put("results", of(tensor.Float32, 3, 2))
 	t.Cleanup(func() {
@@ -224,20 +228,67 @@ func TestViewsHoldNothing(t *testing.T) {
 // TestFuseComputesTheSame compares a training step with and without fuse, also with logits so far
 // apart that most probabilities are 0 in float32, and losses are large.
 func TestFuseComputesTheSame(t *testing.T) {
-	if loss := fuseComputesTheSame(t, 1); !(loss > 2 && loss < 3) {
-		t.Errorf("a mean loss of %v, want about ln 10", loss)
+	for p, tolerance := range map[kernels.Precision]float64{kernels.FP32: 1e-6, kernels.BF16: 4e-3} {
+		if loss := fuseComputesTheSame(t, p, 1, tolerance); !(loss > 2 && loss < 3) {
+			t.Errorf("%v: a mean loss of %v, want about ln 10", p, loss)
+		}
+		if loss := fuseComputesTheSame(t, p, 30, tolerance); !(loss > 104 && loss < 1e6) {
+			t.Errorf("%v: a mean loss of %v, want one of logits far apart", p, loss)
+		}
 	}
-	if loss := fuseComputesTheSame(t, 30); !(loss > 104 && loss < 1e6) {
-		t.Errorf("a mean loss of %v, want one of logits far apart", loss)
+}
+
+// TestHalfTheBytes trains in bf16: outputs have half of the bytes, weights and their copy 6 bytes an element,
+// and the copy is that of the weights after Weights, Write and a step, fused and not.
+func TestHalfTheBytes(t *testing.T) {
+	for _, fuse := range []bool{true, false} {
+		b := newBench(t, &HostQueue{Precision: kernels.BF16}, fuse)
+		same := func(when string) {
+			t.Helper()
+			for i, w := range []Tensor{b.w0, b.w1} {
+				h, err := b.Dense(w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for j, v := range h.Float32s() {
+					if got := sliceAt[ref.BF16](w.rounded.Addr, w.Len())[j]; got != ref.ToBF16(v) {
+						t.Fatalf("fuse=%v, %s: element %d of w%d is %v, its copy %v", fuse, when, j, i, v, got.Float32())
+					}
+				}
+			}
+		}
+		same("at first")
+		b.fill(t, 1)
+		same("written")
+		if err := b.step(0, 10, 0); err != nil {
+			t.Fatal(err)
+		}
+		same("after a step")
+		x := b.tensor(t, 16, 12)
+		if b.Linear(x, b.w0); b.EndStep() == nil {
+			t.Error("a layer takes float32 as its input")
+		}
+		image, _ := b.Gather(b.images, b.labels, b.indices, 0, 10)
+		before := b.alloc.Stats().Allocated
+		if h := b.Hidden(nn.ReLU, image, b.w0); fuse && b.alloc.Stats().Allocated-before != 256 || h.bytes() != 10*8*2 {
+			t.Errorf("an output of 80 elements has %d bytes", h.bytes())
+		}
+		if err := b.EndStep(); err != nil {
+			t.Error(err)
+		}
+		b.Hidden(nn.ReLU, image, x)
+		if err := b.EndStep(); err == nil {
+			t.Error("a layer takes weights without a copy")
+		}
 	}
 }
 
 // fuseComputesTheSame returns the mean loss of a step from weights up to size/2.
-func fuseComputesTheSame(t *testing.T, size float32) float32 {
+func fuseComputesTheSame(t *testing.T, p kernels.Precision, size float32, tolerance float64) float32 {
 	t.Helper()
 	var want [][]float32
 	for _, fuse := range []bool{false, true} {
-		b := newBench(t, new(HostQueue), fuse)
+		b := newBench(t, &HostQueue{Precision: p}, fuse)
 		b.fill(t, size)
 		for i := range 2 {
 			if err := b.step(9*i, 9+2*i, 13*i); err != nil {
@@ -259,7 +310,7 @@ func fuseComputesTheSame(t *testing.T, size float32) float32 {
 				continue
 			}
 			for j := range got {
-				if !(math.Abs(float64(got[j]-want[i][j])) <= 1e-6*max(1, math.Abs(float64(want[i][j])))) {
+				if !(math.Abs(float64(got[j]-want[i][j])) <= tolerance*max(1, math.Abs(float64(want[i][j])))) {
 					t.Errorf("tensor %d, element %d: %v fused, %v kernel by kernel", i, j, got[j], want[i][j])
 				}
 			}

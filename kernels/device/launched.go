@@ -9,7 +9,7 @@ import (
 // lastLaunch has the tensors that the last operation wrote. The next one may prefetch others, that is,
 // read them while the last one still runs.
 type lastLaunch struct {
-	wrote [kernels.MaxGroup]uintptr
+	wrote [2 * kernels.MaxGroup]uintptr // of a wgrad the weights, and their rounded copy
 	count int
 	known bool // wrote is complete
 }

@@ -25,14 +25,38 @@ func (q *HostQueue) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n in
 	return q.do(func() { ref.Step(u, sliceAt[float32](w, n), sliceAt[float32](state, n), sliceAt[float32](dw, n), n) })
 }
 
+func (q *CUDAQueue) GEMM(g kernels.GEMM) error { return q.Stream.GEMM(q.precision, g) }
+func (q *CUDAQueue) GroupedGEMM(group []kernels.GEMM) error {
+	return q.Stream.GroupedGEMM(q.precision, group)
+}
+func (q *CUDAQueue) DgradWgrad(g kernels.GEMM) error { return q.Stream.DgradWgrad(q.precision, g) }
+func (q *CUDAQueue) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
+	return q.Stream.Activate(q.precision, a, y, x, n)
+}
+func (q *CUDAQueue) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
+	return q.Stream.ActivateBackward(q.precision, a, dx, dy, y, n)
+}
+func (q *CUDAQueue) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
+	return q.Stream.SoftmaxCrossEntropyBackward(q.precision, dx, p, labels, rows, cols)
+}
+func (q *CUDAQueue) Classifier(c kernels.Classifier) error {
+	return q.Stream.Classifier(q.precision, c)
+}
+func (q *CUDAQueue) Round(y uintptr, x uintptr, n int) error {
+	return q.Stream.Round(q.precision, y, x, n)
+}
+func (q *CUDAQueue) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
+	return q.Stream.Gather(q.precision, x, y, images, labels, indices, rows, cols)
+}
+
 func (r *recorder) GEMM(g kernels.GEMM) error {
-	return r.around(ofGEMM(g), func() error { return r.Queue.GEMM(g) })
+	return r.around(ofGEMM(g, r.Values()), func() error { return r.Queue.GEMM(g) })
 }
 func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
-	return r.around(ofGroupedGEMM(group), func() error { return r.Queue.GroupedGEMM(group) })
+	return r.around(ofGroupedGEMM(group, r.Values()), func() error { return r.Queue.GroupedGEMM(group) })
 }
 func (r *recorder) DgradWgrad(g kernels.GEMM) error {
-	return r.around(ofDgradWgrad(g), func() error { return r.Queue.DgradWgrad(g) })
+	return r.around(ofDgradWgrad(g, r.Values()), func() error { return r.Queue.DgradWgrad(g) })
 }
 func (r *recorder) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return r.around(pass("transpose", rows, cols, []array{{t, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Transpose(t, x, rows, cols) })
@@ -53,7 +77,7 @@ func (r *recorder) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uin
 	return r.around(pass("softmax backward", rows, cols, []array{{dx, r.Values().Size(), true}, {p, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
 }
 func (r *recorder) Classifier(c kernels.Classifier) error {
-	return r.around(ofClassifier(c), func() error { return r.Queue.Classifier(c) })
+	return r.around(ofClassifier(c, r.Values()), func() error { return r.Queue.Classifier(c) })
 }
 func (r *recorder) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
 	return r.around(pass("loss reduction", rows, 1, []array{{out, 0, true}, {loss, 4, false}, {correct, 4, false}}, rows, batch), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })

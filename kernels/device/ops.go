@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"mlpool/kernels"
@@ -13,7 +14,7 @@ import (
 const viewRows = 192
 
 // Gather makes a batch of n rows: x[i,:] = images[indices[start+i],:]/255 as
-// [Pixels], and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered
+// pixels, and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered
 // views, and the operations on them read the tables. Above viewRows rows the images are copied
 // instead.
 func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tensor) {
@@ -32,7 +33,8 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 	if d.fuse && n <= viewRows {
 		return x, y
 	}
-	x = d.output(op, n, images.cols, Pixels)
+	x = d.output(op, n, images.cols, d.values)
+	x.pixels = true
 	if d.fuse {
 		if d.err == nil {
 			d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, indices.at(start), n, images.cols), n, x.addr())
@@ -46,16 +48,19 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 	return x, y
 }
 
-// Linear is x·w.
-func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.GEMM{}, x, w) }
+// Linear is x·w, in float32.
+func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.GEMM{}, x, w, Float32) }
 
-// Activate is a(x).
+// Activate is a(x) of float32 x, as values.
 func (d *Device) Activate(a nn.Activation, x Tensor) Tensor {
 	op := activations[a].forward
 	if !x.floats() {
 		d.misfit(op, x)
 	}
-	y := d.output(op, x.rows, x.cols, Float32)
+	if !a.Fused() && d.values != Float32 {
+		d.keepErr(op, fmt.Errorf("%v is not fused, which values of less than float32 need", a))
+	}
+	y := d.output(op, x.rows, x.cols, d.values)
 	if d.err == nil {
 		d.launched(op, d.queue.Activate(a, y.addr(), x.addr(), x.Len()), x.Len(), y.addr())
 	}
@@ -70,20 +75,20 @@ func (d *Device) Hidden(a nn.Activation, x, w Tensor) Tensor {
 	if !d.fuse || !a.Fused() {
 		return d.Activate(a, d.Linear(x, w))
 	}
-	y := d.forward(activations[a].gemm, kernels.GEMM{Epilogue: kernels.Activate, Activation: a}, x, w)
+	y := d.forward(activations[a].gemm, kernels.GEMM{Epilogue: kernels.Activate, Activation: a}, x, w, d.values)
 	y.activation = a
 	return y
 }
 
-// forward is x·w with g's epilogue.
-func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor) Tensor {
-	if !x.images() || !w.floats() || x.cols != w.rows {
+// forward is x·w with g's epilogue, of a kind.
+func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor, kind Kind) Tensor {
+	if !x.batch(d.values) || !d.areWeights(w) || x.cols != w.rows {
 		d.misfit(op, x, w)
 	}
-	y := d.output(op, x.rows, w.cols, Float32)
+	y := d.output(op, x.rows, w.cols, kind)
 	d.waitWeights(w)
 	if d.err == nil {
-		g.C, g.A, g.B, g.Indices, g.Pixels = y.addr(), x.addr(), w.addr(), x.indices, x.kind == Pixels
+		g.C, g.A, g.B, g.Indices, g.Pixels = y.addr(), x.addr(), w.operand(), x.indices, x.pixels
 		g.M, g.N, g.K = x.rows, w.cols, x.cols
 		d.gemm(op, g)
 	}
@@ -97,8 +102,8 @@ func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor) Tensor {
 func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, dx Tensor) {
 	d.checkClassifier(x, w, labels, results, start)
 	if d.fuse {
-		dlogits = d.output(opClassifier, x.rows, w.cols, Float32)
-		dx = d.output(opClassifier, x.rows, x.cols, Float32)
+		dlogits = d.output(opClassifier, x.rows, w.cols, d.values)
+		dx = d.output(opClassifier, x.rows, x.cols, d.values)
 		d.classifier(dlogits.addr(), dx.addr(), x, w, labels, results, start)
 		if !x.activation.Fused() {
 			dx = d.dgrad(dlogits, w, x)
@@ -111,7 +116,7 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 	if d.err == nil {
 		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.Len(), probs.addr())
 	}
-	dlogits = d.output(op, x.rows, w.cols, Float32)
+	dlogits = d.output(op, x.rows, w.cols, d.values)
 	if d.err == nil {
 		d.launched(op, d.queue.SoftmaxCrossEntropyBackward(dlogits.addr(), probs.addr(), labels.addr(), x.rows, w.cols), dlogits.Len(), dlogits.addr())
 	}
@@ -122,10 +127,10 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	product := d.output(nameDgrad, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
+		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.operand(), M: x.rows, N: x.cols, K: dy.cols})
 	}
 	name := activations[x.activation].backward
-	dx := d.output(name, x.rows, x.cols, Float32)
+	dx := d.output(name, x.rows, x.cols, d.values)
 	if d.err == nil {
 		d.launched(name, d.queue.ActivateBackward(x.activation, dx.addr(), product.addr(), x.gradientInput(), x.Len()), x.Len(), dx.addr())
 	}
@@ -147,7 +152,7 @@ func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
 	if d.fuse {
 		fits = labels.kind == Uint8 && labels.indices != 0
 	}
-	if !fits || !x.floats() || !w.floats() || !results.floats() || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
+	if !fits || !x.has(d.values) || !d.areWeights(w) || !results.floats() || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
 		results.rows != 2 || start < 0 || start > results.cols-x.rows {
 		d.misfit(opClassifier, x, w, labels, results)
 	}
@@ -158,7 +163,7 @@ func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, s
 		return
 	}
 	c := kernels.Classifier{
-		DLogits: dlogits, DX: dx, Loss: results.at(start), Correct: results.at(results.cols + start), X: x.addr(), W: w.addr(),
+		DLogits: dlogits, DX: dx, Loss: results.at(start), Correct: results.at(results.cols + start), X: x.addr(), W: w.operand(),
 		Labels: labels.addr(), Indices: labels.indices, Rows: x.rows, Classes: w.cols, K: x.cols,
 	}
 	if x.activation.Fused() {
@@ -193,6 +198,12 @@ func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, b
 	}
 }
 
+// areWeights reports whether operations can read t as weights: on a device of bf16 values it must come from
+// Weights.
+func (d *Device) areWeights(t Tensor) bool {
+	return t.floats() && (d.values == Float32 || t.rounded.Addr != 0)
+}
+
 // launched records err, and the tensors that the launch writes. After an error, or for n = 0
 // elements, no kernel was queued: an earlier one may still run, so nothing may be prefetched.
 func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
@@ -206,5 +217,5 @@ func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
 // gemm launches g.
 func (d *Device) gemm(op string, g kernels.GEMM) {
 	g.Prefetch = d.last.prefetch(g)
-	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T)
+	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T, g.Rounded)
 }

@@ -22,6 +22,17 @@ func TestPixelsAreExact(t *testing.T) {
 		"host": func(*testing.T) (device.Queue, allocator.Driver) {
 			return new(device.HostQueue), device.NewHostDriver()
 		},
+		"host bf16": func(*testing.T) (device.Queue, allocator.Driver) {
+			return &device.HostQueue{Precision: kernels.BF16}, device.NewHostDriver()
+		},
+		"bf16": func(t *testing.T) (device.Queue, allocator.Driver) {
+			kerneltest.RequireGPU(t)
+			q, err := device.NewCUDAQueue(kernels.BF16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q, cudadriver.Driver{}
+		},
 		"tf32": func(t *testing.T) (device.Queue, allocator.Driver) {
 			kerneltest.RequireGPU(t)
 			q, err := device.NewCUDAQueue(kernels.TF32)
@@ -54,17 +65,21 @@ func pixelsAreExact(t *testing.T, d *device.Device, rows int) {
 		w[i] = float32(i%5 - 1)
 	}
 	for i := range dy {
-		dy[i] = float32(i%7 - 2)
+		dy[i] = float32(i % 5)
 	}
-	put := func(shape []int, data any) device.Tensor {
-		x, err := d.FromDense("x", tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data)))
+	dense := func(shape []int, data any) *tensor.Dense {
+		return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
+	}
+	must := func(x device.Tensor, err error) device.Tensor {
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	weights, zeros, gradient := put([]int{pixels, outputs}, w), put([]int{pixels, outputs}, make([]float32, len(w))), put([]int{rows, outputs}, dy)
+	put := func(shape []int, data any) device.Tensor { return must(d.FromDense("x", dense(shape, data))) }
+	weights, zeros := must(d.Weights("w", dense([]int{pixels, outputs}, w))), must(d.Weights("dw", dense([]int{pixels, outputs}, make([]float32, len(w)))))
 	x, _ := d.Gather(put([]int{rows, pixels}, images), put([]int{rows}, labels), put([]int{rows}, indices), 0, rows)
+	gradient := d.Activate(nn.ReLU, put([]int{rows, outputs}, dy)) // as values
 	y, err := d.Dense(d.Linear(x, weights))
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,10 @@ import (
 // Synchronize returns faults of the work. Any size is valid; an operation on no elements does
 // nothing.
 type Queue interface {
-	kernels.Launches // the precision of GEMMs is the queue's
+	kernels.Launches // the precision is the queue's
+
+	// Values is the type of values: BF16 in precision bf16, else Float32.
+	Values() Kind
 
 	// FusesWgrad reports whether DgradWgrad does both parts of g in one launch, faster than GEMM and
 	// GroupedGEMM. WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.

@@ -13,7 +13,7 @@ type Launch struct {
 	Name, Shape string
 	FLOPs       float64   // 0 for operations that bytes limit
 	Bytes       float64   // of its operands and results, each counted once
-	Arrays      []uintptr // that it writes, then those it reads; of GEMMs in the order C, A, B, Y, T, Indices, for each
+	Arrays      []uintptr // that it writes, then those it reads; of GEMMs in the order C, A, B, Y, T, Indices, Rounded, for each
 	Wrote       []uintptr
 	Args        []any          // its other arguments; of a GEMM M, N and K
 	GEMMs       []kernels.GEMM // where it is of GEMMs
@@ -63,27 +63,34 @@ func gemmName(g kernels.GEMM) string {
 	return names[g.Layout][g.Epilogue]
 }
 
-func ofGEMM(g kernels.GEMM) Launch {
+// ofGEMM describes g on a queue of values of this kind.
+func ofGEMM(g kernels.GEMM, values Kind) Launch {
 	l := Launch{Name: gemmName(g), Shape: fmt.Sprintf("[%d,%d]·[%d,%d]", g.M, g.K, g.K, g.N), Args: []any{g.M, g.N, g.K}}
-	l.GEMMs, l.Arrays, l.Wrote = []kernels.GEMM{g}, []uintptr{g.C, g.A, g.B, g.Y, g.T, g.Indices}, []uintptr{g.C}
+	l.GEMMs, l.Arrays, l.Wrote = []kernels.GEMM{g}, []uintptr{g.C, g.A, g.B, g.Y, g.T, g.Indices, g.Rounded}, []uintptr{g.C}
 	m, n, k := float64(g.M), float64(g.N), float64(g.K)
 	l.FLOPs = 2 * m * n * k
-	l.Bytes = 4 * (m*k + k*n + m*n)
-	if g.Epilogue == kernels.ActivateBackward || g.Epilogue == kernels.SGD { // which have one more operand
-		l.Bytes += 4 * m * n
-	}
-	if g.Layout == kernels.NT && g.T != 0 {
-		l.Bytes += 4 * m * n
-		l.Wrote = append(l.Wrote, g.T)
-	}
+	value := float64(values.Size())
+	a := value
 	if g.Indices != 0 {
 		l.Name = "gather+" + l.Name
-		l.Bytes -= 3 * m * k
+		a = 1
 	}
+	c := map[kernels.Epilogue]float64{ // with the one more operand that some have
+		kernels.None: 4, kernels.Activate: value, kernels.ActivateBackward: 2 * value, kernels.SGD: 2 * 4,
+	}[g.Epilogue]
+	if g.Layout == kernels.NT && g.T != 0 {
+		c += value
+		l.Wrote = append(l.Wrote, g.T)
+	}
+	if g.Rounded != 0 {
+		c += value
+		l.Wrote = append(l.Wrote, g.Rounded)
+	}
+	l.Bytes = a*m*k + value*k*n + c*m*n
 	return l
 }
 
-func ofGroupedGEMM(group []kernels.GEMM) Launch {
+func ofGroupedGEMM(group []kernels.GEMM, values Kind) Launch {
 	all := Launch{Name: nameWgrad}
 	if len(group) > 0 {
 		all.Name = gemmName(group[0])
@@ -91,10 +98,10 @@ func ofGroupedGEMM(group []kernels.GEMM) Launch {
 	var shapes []string
 	alike := 0
 	for i, g := range group {
-		l := ofGEMM(g)
+		l := ofGEMM(g, values)
 		all.FLOPs, all.Bytes = all.FLOPs+l.FLOPs, all.Bytes+l.Bytes
 		all.GEMMs, all.Arrays, all.Wrote = append(all.GEMMs, g), append(all.Arrays, l.Arrays...), append(all.Wrote, l.Wrote...)
-		if alike++; i+1 < len(group) && ofGEMM(group[i+1]).Shape == l.Shape {
+		if alike++; i+1 < len(group) && ofGEMM(group[i+1], values).Shape == l.Shape {
 			continue
 		}
 		if alike > 1 {
@@ -106,8 +113,8 @@ func ofGroupedGEMM(group []kernels.GEMM) Launch {
 	return all
 }
 
-func ofDgradWgrad(g kernels.GEMM) Launch {
-	l := ofGEMM(g)
+func ofDgradWgrad(g kernels.GEMM, values Kind) Launch {
+	l := ofGEMM(g, values)
 	l.Name = nameDgradWgrad
 	l.FLOPs *= 2
 	l.Bytes += 4 * float64(g.N) * float64(g.K) // b is also written
@@ -115,13 +122,13 @@ func ofDgradWgrad(g kernels.GEMM) Launch {
 	return l
 }
 
-func ofClassifier(c kernels.Classifier) Launch {
-	l := ofGEMM(kernels.GEMM{M: c.Rows, N: c.Classes, K: c.K})
+func ofClassifier(c kernels.Classifier, values Kind) Launch {
+	l := ofGEMM(kernels.GEMM{M: c.Rows, N: c.Classes, K: c.K}, values)
 	l.Name, l.GEMMs, l.Prefetch = opClassifier, nil, c.Prefetch
 	if c.DLogits != 0 {
 		l.Name = "classifier+gradients"
 		l.FLOPs *= 2
-		l.Bytes += 4 * float64(c.Rows) * float64(c.K)
+		l.Bytes += float64(values.Size()) * float64(c.Rows) * float64(c.K)
 	}
 	l.Wrote = []uintptr{c.DLogits, c.DX, c.Loss, c.Correct}
 	l.Arrays = append(l.Wrote, c.X, c.W, c.Labels, c.Indices)
@@ -129,14 +136,17 @@ func ofClassifier(c kernels.Classifier) Launch {
 }
 
 func ofAddUpdates(all []kernels.Updates) Launch {
-	n, ranks := 0, 1
+	n, bytes := 0, 0
 	var arrays []array
 	for _, u := range all {
-		n, ranks = n+u.N, u.Ranks
-		arrays = append(arrays, array{u.W, 0, true})
+		n, bytes = n+u.N, bytes+4*(u.Ranks+2)*u.N // the weights and the updates are read, the weights written
+		if u.Rounded != 0 {
+			bytes += BF16.Size() * u.N
+		}
+		arrays = append(arrays, array{u.W, 0, true}, array{u.Rounded, 0, true})
 	}
 	l := pass("add updates", n, 1, arrays)
-	l.Bytes = float64(n) * float64(4*(ranks+2)) // the weights and the updates are read, the weights written
+	l.Bytes = float64(bytes)
 	return l
 }
 

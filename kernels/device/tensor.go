@@ -24,13 +24,16 @@ const (
 	Float32 Kind = iota
 	Int32
 	Uint8
-	Pixels // 0 to 255 as float32, each of which counts as 1/255 of that
+	BF16
 )
 
 // Size returns the bytes of an element.
 func (k Kind) Size() int {
-	if k == Uint8 {
+	switch k {
+	case Uint8:
 		return 1
+	case BF16:
+		return 2
 	}
 	return 4
 }
@@ -45,7 +48,9 @@ type Tensor struct {
 	block      allocator.Block // of a gathered view: the table's
 	rows, cols int
 	kind       Kind
-	indices    uintptr // of a gathered view: the int32 indices of its rows; else 0
+	pixels     bool            // elements are 0 to 255, each of which counts as 1/255 of that
+	rounded    allocator.Block // of weights on a device of bf16 values: their copy that GEMMs read
+	indices    uintptr         // of a gathered view: the int32 indices of its rows; else 0
 	// Of an output of an activation: which one, and the address of its input if the gradient reads it.
 	activation nn.Activation
 	input      uintptr
@@ -78,12 +83,27 @@ func (t Tensor) view(indices uintptr, n int) Tensor {
 	return t
 }
 
-// floats reports whether kernels can compute with t: it has float32, and is not a gathered view.
-func (t Tensor) floats() bool { return t.kind == Float32 && t.indices == 0 }
+// floats reports whether t has float32, and is neither pixels nor a gathered view.
+func (t Tensor) floats() bool { return t.has(Float32) }
 
-// images reports whether t is a batch of images: a gathered view of uint8 images, or pixels; or floats.
-func (t Tensor) images() bool {
-	return t.floats() || t.kind == Pixels || t.kind == Uint8 && t.indices != 0
+// has reports whether t has elements of a kind, and is neither pixels nor a gathered view.
+func (t Tensor) has(k Kind) bool { return t.kind == k && !t.pixels && t.indices == 0 }
+
+// batch reports whether t can be the input of a layer: a gathered view of uint8 images, pixels, or values
+// of a kind.
+func (t Tensor) batch(values Kind) bool {
+	if t.indices != 0 {
+		return t.kind == Uint8
+	}
+	return t.kind == values
+}
+
+// operand returns the address of weights as GEMMs read them.
+func (t Tensor) operand() uintptr {
+	if t.rounded.Addr != 0 {
+		return t.rounded.Addr
+	}
+	return t.addr()
 }
 
 func (t Tensor) String() string {
@@ -116,7 +136,7 @@ func hostView(d *tensor.Dense) (raw []byte, kind Kind, rows, cols int, err error
 	}
 }
 
-// newDense makes a host tensor of t's shape and kind and returns its bytes too.
+// newDense makes a host tensor of t's shape and kind, which is not BF16, and returns its bytes too.
 func newDense(t Tensor) (*tensor.Dense, []byte) {
 	shape := tensor.WithShape(t.rows, t.cols)
 	switch t.kind {

@@ -1,9 +1,13 @@
 package device
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"mlpool/kernels/ref"
+)
 
 // asBytes returns the memory of s as bytes.
-func asBytes[E float32 | int32](s []E) []byte {
+func asBytes[E float32 | int32 | ref.BF16](s []E) []byte {
 	if len(s) == 0 {
 		return nil
 	}

@@ -56,7 +56,10 @@ import (
 {{range .Ops}}{{if .Host -}}
 func (q *HostQueue) {{.Name}}({{.GoParams "kernels."}}) error { return q.do(func() { ref.{{.Name}}({{.RefArgs}}) }) }
 {{end}}{{end}}
+{{range .Ops}}{{if .Precise -}}
+func (q *CUDAQueue) {{.Name}}({{.GoParams "kernels."}}) error { return q.Stream.{{.Name}}(q.precision, {{.Args}}) }
+{{end}}{{end}}
 {{range .Ops -}}
-func (r *recorder) {{.Name}}({{.GoParams "kernels."}}) error { return r.around({{if .As}}pass({{.As}}, {{.Dims}}, []array{ {{range .Arrays}}{ {{.Name}}, {{.Bytes}}, {{.Wrote}} }, {{end}} }{{.Scalars}}){{else}}of{{.Name}}({{.Args}}){{end}}, func() error { return r.Queue.{{.Name}}({{.Args}}) }) }
+func (r *recorder) {{.Name}}({{.GoParams "kernels."}}) error { return r.around({{if .As}}pass({{.As}}, {{.Dims}}, []array{ {{range .Arrays}}{ {{.Name}}, {{.Bytes}}, {{.Wrote}} }, {{end}} }{{.Scalars}}){{else}}of{{.Name}}({{.Args}}{{if .Precise}}, r.Values(){{end}}){{end}}, func() error { return r.Queue.{{.Name}}({{.Args}}) }) }
 {{end}}`,
 }

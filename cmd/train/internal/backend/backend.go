@@ -29,7 +29,7 @@ type Backend struct {
 
 	Info      *rundir.GPU // nil on the CPU
 	UUID      string      // of the GPU
-	Precision string      // empty on the CPU
+	Precision string      // empty for float32 on the CPU
 }
 
 // Kind returns the device as a config names it.
@@ -53,7 +53,13 @@ func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
 // falls back to the CPU, with a line on stderr, unless noGPU returns an error.
 func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*Backend, error) {
 	graph := cfg.Train.Executor == "graph"
-	cpu := &Backend{Name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), Graph: graph, Queue: new(device.HostQueue)}
+	cpu := &Backend{Name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), Graph: graph}
+	if cfg.Train.Precision == kernels.BF16.String() {
+		cpu.Name, cpu.Precision = cpu.Name+", bf16", "bf16"
+		cpu.Queue = &device.HostQueue{Precision: kernels.BF16}
+	} else {
+		cpu.Queue = new(device.HostQueue)
+	}
 	if cfg.Train.Device == "cpu" {
 		return cpu, sayCPUPrecision(cfg, stderr)
 	}

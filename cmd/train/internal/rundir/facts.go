@@ -43,7 +43,7 @@ type Facts struct {
 
 	Device    string `json:"device"`              // "cuda" or "cpu"
 	GPU       *GPU   `json:"gpu,omitempty"`       // nil on the CPU
-	Precision string `json:"precision,omitempty"` // fp32, tf32 or 3xtf32
+	Precision string `json:"precision,omitempty"` // fp32, tf32, 3xtf32 or bf16
 	Executor  string `json:"executor"`            // eager or graph
 	Name      string `json:"name"`                // of the allocator as the user gave it: custom, custom:bestfit
 	Allocator string `json:"allocator"`           // its kind: custom, plan, cuda or malloc
