@@ -49,7 +49,8 @@
 // divides the sum over k among warps or CTAs; a k-tile is the part of k in one pipeline stage. A
 // grouped GEMM is several in one launch. The classifier is the last layer with softmax and
 // cross-entropy. TF32 has 11 bits of mantissa; 3xTF32 splits each operand into two such numbers, hi
-// and lo.
+// and lo. A value is an element that training passes from operation to operation, float32 or in mixed
+// precision bf16; a master weight is the float32 of which a bf16 value is the copy.
 //
 // An SM is a multiprocessor, a CTA a block of threads on one SM, a cluster a group of CTAs that reach
 // each other's shared memory (DSMEM). TMA copies a tile for one instruction, by a tensor map; multicast

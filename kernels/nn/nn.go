@@ -9,6 +9,7 @@
 //   - a constant and a row here;
 //   - a struct and a row in kernels/cuda/nn/activation.cu;
 //   - two functions and a row in kernels/ref/ref.go;
+//   - to be fused, below, if trainings in bf16 may use it;
 //   - its formulas in float64, in kernels/kerneltest/elementwise.go and model/oracle_test.go, whose
 //     tests fail if they have none;
 //   - a key in configs/config.go and its line in configs/README.md;
