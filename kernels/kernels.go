@@ -50,7 +50,7 @@
 // grouped GEMM is several in one launch. The classifier is the last layer with softmax and
 // cross-entropy. TF32 has 11 bits of mantissa; 3xTF32 splits each operand into two such numbers, hi
 // and lo. A value is an element that training passes from operation to operation, float32 or in mixed
-// precision bf16; a master weight is the float32 of which a bf16 value is the copy.
+// precision bf16, where weights are float32, and GEMMs read a rounded copy of them.
 //
 // An SM is a multiprocessor, a CTA a block of threads on one SM, a cluster a group of CTAs that reach
 // each other's shared memory (DSMEM). TMA copies a tile for one instruction, by a tensor map; multicast

@@ -30,11 +30,11 @@ struct Args {
   bool prefetch_w, aligned_w;  // w may be read before pdl_wait; it is on a boundary of four values
 };
 
-// ld_l2 and ld4_l2 read one and four values past L1.
+// ld_l2 reads a value, and ld4_l2 the i-th four values, past L1.
 __device__ inline float ld_l2(const float *from) { return __ldcg(from); }
 __device__ inline float ld_l2(const bf16 *from) { return to_float(uint32_t(__ldcg(&from->bits))); }
-__device__ inline float4 ld4_l2(const float *from) { return __ldcg(reinterpret_cast<const float4 *>(from)); }
-__device__ inline float4 ld4_l2(const bf16 *from) { return four_of(__ldcg(reinterpret_cast<const uint2 *>(from))); }
+__device__ inline float4 ld4_l2(const float *from, int i = 0) { return __ldcg(reinterpret_cast<const float4 *>(from) + i); }
+__device__ inline float4 ld4_l2(const bf16 *from, int i = 0) { return four_of(__ldcg(reinterpret_cast<const uint2 *>(from) + i)); }
 
 // softmax has the logits of a row, z, one class a lane in every half of the warp. It
 // returns the gradient of the class, and writes the loss, whether it is correct, and the gradients.
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     for (int i = 0; i < HELD; i++) {
       int s = 4 * i;
       if (W::first(i) < p.k)
-        store4(dx + W::first(i), make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
+        store4(dx + W::first(i), 0, make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
                                              gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3])));
     }
     if (!HELD)
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(THREADS) classifier_warps(const Args<Value> p)
       float4 v[ROWS];
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
-        v[r] = ld4_l2(p.x + row(r) * p.k + 4 * q);
+        v[r] = ld4_l2(p.x + row(r) * p.k, q);
         positive[r] |= uint64_t(int(v[r].x > 0) | int(v[r].y > 0) << 1 | int(v[r].z > 0) << 2 | int(v[r].w > 0) << 3) << (4 * i);
       }
 #pragma unroll
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(THREADS) classifier_warps(const Args<Value> p)
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         uint64_t bits = positive[r];
-        store4(p.dx + row(r) * p.k + 4 * q, make_float4(bits & 1 ? d[r].x : 0, bits & 2 ? d[r].y : 0, bits & 4 ? d[r].z : 0, bits & 8 ? d[r].w : 0));
+        store4(p.dx + row(r) * p.k, q, make_float4(bits & 1 ? d[r].x : 0, bits & 2 ? d[r].y : 0, bits & 4 ? d[r].z : 0, bits & 8 ? d[r].w : 0));
         positive[r] = bits >> 4;
       }
     }
