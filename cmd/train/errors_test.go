@@ -229,7 +229,7 @@ func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {
 // reserve.
 func TestNeedIsLow(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
-	for _, batches := range []string{"bsz = 16", "bsz = 100"} {
+	for _, batches := range []string{"bsz = 16", "bsz = 100", "bsz = 16\nprecision = \"bf16\"", "bsz = 100\nprecision = \"bf16\""} {
 		for _, model := range []string{"feat_dim = 256\nnum_layers = 2", "feat_dim = 255\nnum_layers = 5", "feat_dim = 256\nnum_layers = 1"} {
 			path, root := traintest.WriteConfig(t, "cpu", "", "feat_dim = 24\nnum_layers = 2", model, "bsz = 16", batches, "learning_rate = 0.5", "learning_rate = 0.01")
 			for _, ranks := range []int{1, 2} {

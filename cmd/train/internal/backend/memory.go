@@ -13,6 +13,8 @@ import (
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/internal/text"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
 )
 
 // EvalBatchSize is the smallest batch of a validation, which keeps no gradients: it fills a GPU
@@ -33,7 +35,15 @@ func modelBytes(cfg configs.Config, set data.Dataset, ranks int) (weights, outpu
 	width, layers := int64(cfg.Model.FeatDim), int64(cfg.Model.NumLayers)
 	weights = 4 * width * (int64(set.Train.Features()) + (layers-1)*width + data.Classes)
 	rows := max(2*cfg.Train.Bsz, min(max(cfg.Train.Bsz, EvalBatchSize), (set.Test.Len()+ranks-1)/ranks))
-	return weights, 4 * width * layers * int64(rows)
+	return weights, valueBytes(cfg) * width * layers * int64(rows)
+}
+
+// valueBytes returns the bytes of an element of an output.
+func valueBytes(cfg configs.Config) int64 {
+	if cfg.Train.Precision == kernels.BF16.String() {
+		return int64(device.BF16.Size())
+	}
+	return int64(device.Float32.Size())
 }
 
 // tableBytes returns the bytes of the data set on a device: images, labels and row indices, and for
@@ -45,9 +55,13 @@ func tableBytes(set data.Dataset) int64 {
 // DeviceNeed returns the least device memory of a run on the given number of ranks. mallocPools is
 // the number of pools with malloc segments.
 func DeviceNeed(cfg configs.Config, set data.Dataset, among []Subject, mallocPools, ranks int) need {
-	weights, outputs := modelBytes(cfg, set, ranks)
+	master, outputs := modelBytes(cfg, set, ranks)
+	weights := master
 	if ranks > 1 {
-		weights *= 2 // and at least this rank's updates
+		weights += master // at least this rank's updates
+	}
+	if value := valueBytes(cfg); value < 4 {
+		weights += master / 4 * value // their rounded copy
 	}
 	var pools int64
 	for _, c := range among {
