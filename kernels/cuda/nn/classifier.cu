@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     for (int i = 0; i < HELD; i++) {
       int s = 4 * i;
       if (W::first(i) < p.k)
-        store4(dx + W::first(i), 0, make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
+        store4(dx + W::first(i), make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
                                              gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3])));
     }
     if (!HELD)
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(THREADS) classifier_warps(const Args<Value> p)
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         uint64_t bits = positive[r];
-        store4(p.dx + row(r) * p.k, q, make_float4(bits & 1 ? d[r].x : 0, bits & 2 ? d[r].y : 0, bits & 4 ? d[r].z : 0, bits & 8 ? d[r].w : 0));
+        store4(p.dx + row(r) * p.k, make_float4(bits & 1 ? d[r].x : 0, bits & 2 ? d[r].y : 0, bits & 4 ? d[r].z : 0, bits & 8 ? d[r].w : 0), q);
         positive[r] = bits >> 4;
       }
     }

@@ -39,7 +39,7 @@ constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UP
 
 // add_elements does elements first to n of one array: of floats, or of float4s.
 __device__ inline void store_rounded(bf16 *to, int i, float v) { store(to + i, v); }
-__device__ inline void store_rounded(bf16 *to, int i, float4 v) { store4(to, i, v); }
+__device__ inline void store_rounded(bf16 *to, int i, float4 v) { store4(to, v, i); }
 
 template <int STAGES, typename T>
 __device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, int first, int n, int64_t stride, int ranks) {

@@ -21,7 +21,7 @@ __global__ void gather(Value *x, int32_t *y, const uint8_t *images, const uint8_
       const uchar4 *from = reinterpret_cast<const uchar4 *>(images + at * cols);
       for (int64_t j = threadIdx.x; j < cols / 4; j += blockDim.x) {
         uchar4 v = i == blockIdx.x && j == threadIdx.x ? first : from[j];
-        store4(x + i * cols, int(j), make_float4(v.x, v.y, v.z, v.w));
+        store4(x + i * cols, make_float4(v.x, v.y, v.z, v.w), int(j));
       }
     } else {
       for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) store(x + i * cols + j, images[at * cols + j]);
