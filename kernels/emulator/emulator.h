@@ -193,6 +193,9 @@ inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float 
   mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, d0, d1, d2, d3);
 }
 
+// d[16,8] = a[16,16]·b[16,8] + c, of bf16; a register holds two neighbouring k.
+void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                                         uint32_t a3, uint32_t b0, uint32_t b1);
 
 // Two floats, rounded to the nearest bf16, of two equally near to the even one; NaN becomes 0x7fff.
 inline void cvt_rn_bf16x2_f32(uint32_t &two, float upper, float lower) {
@@ -203,9 +206,12 @@ inline void cvt_rn_bf16x2_f32(uint32_t &two, float upper, float lower) {
   two = round(upper) << 16 | round(lower);
 }
 
-// Matrices of 8×8 halves, here of 8×4 words: lane 8i + r has the address of row r of the
-// i-th, and lane 4g + t gets word t of row g of each.
+// Matrices of 8×8 halves: lane 8i + r has the address of row r of the i-th, and lane 4g + t gets elements 2t and 2t+1
+// of row g of each, or of column g if transposed. Of two matrices, the addresses of lanes from 16 on are ignored.
 void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row);
+void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row);
+void ldmatrix_sync_aligned_m8n8_x2_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row);
+void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row);
 
 // Registers of warpgroups: there are enough.
 inline void setmaxnreg_dec_sync_aligned_u32(int registers) {

@@ -29,16 +29,65 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, fl
   d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
 }
 
-void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
-  Words got = exchange({{row}}, [](const Words(&given)[32], Words(&got)[32]) {
-    for (int i = 0; i < 4; i++)
-      for (int r = 0; r < 8; r++) {
-        uint32_t words[4];
-        memcpy(words, at_shared<char[16]>(given[8 * i + r].word[0], 16), sizeof words);
-        for (int t = 0; t < 4; t++) got[4 * r + t].word[i] = words[t];
+void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                                         uint32_t a3, uint32_t b0, uint32_t b1) {
+  Words mine = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(d0), bits<uint32_t>(d1), bits<uint32_t>(d2), bits<uint32_t>(d3)}};
+  Words got = exchange(mine, [](const Words(&given)[32], Words(&got)[32]) {
+    // Lane 4g + t has, of the k 2t and 2t+1, and then of 2t+8 and 2t+9, rows g and g+8 of a, and column g of b;
+    // and rows g and g+8 of columns 2t and 2t+1 of c.
+    float a[16][16], b[16][8];
+    auto half = [](uint32_t two, int i) { return bits<float>(two >> 16 * i << 16); };
+    for (int lane = 0; lane < 32; lane++) {
+      int g = lane / 4, k = lane % 4 * 2;
+      for (int e = 0; e < 2; e++) {
+        for (int i = 0; i < 4; i++) a[g + i % 2 * 8][k + i / 2 * 8 + e] = half(given[lane].word[i], e);
+        for (int i = 0; i < 2; i++) b[k + 8 * i + e][g] = half(given[lane].word[4 + i], e);
+      }
+    }
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++) {
+        int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        double sum = bits<float>(given[lane].word[6 + i]);
+        for (int k = 0; k < 16; k++) sum += double(a[row][k]) * b[k][column];
+        got[lane].word[i] = bits<uint32_t>(float(sum));
       }
   });
+  d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
+}
+
+// ldmatrix loads COUNT matrices.
+template <int COUNT, bool TRANSPOSED>
+static Words ldmatrix(uint32_t row) {
+  return exchange({{row}}, [](const Words(&given)[32], Words(&got)[32]) {
+    for (int i = 0; i < COUNT; i++) {
+      uint16_t m[8][8];
+      for (int r = 0; r < 8; r++) memcpy(m[r], at_shared<char[16]>(given[8 * i + r].word[0], 16), sizeof m[r]);
+      for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, t = lane % 4 * 2;
+        got[lane].word[i] = TRANSPOSED ? m[t][g] | uint32_t(m[t + 1][g]) << 16 : m[g][t] | uint32_t(m[g][t + 1]) << 16;
+      }
+    }
+  });
+}
+
+void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
+  Words got = ldmatrix<4, false>(row);
   r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
+}
+
+void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
+  Words got = ldmatrix<4, true>(row);
+  r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
+}
+
+void ldmatrix_sync_aligned_m8n8_x2_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) {
+  Words got = ldmatrix<2, false>(row);
+  r0 = got.word[0], r1 = got.word[1];
+}
+
+void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) {
+  Words got = ldmatrix<2, true>(row);
+  r0 = got.word[0], r1 = got.word[1];
 }
 
 // An Operand is a matrix [n,8] in shared memory, described by the descriptor of a wgmma. Only one layout is
