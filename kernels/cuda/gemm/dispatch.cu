@@ -31,6 +31,8 @@ struct Row {
 
 bool always(const Gemm &) { return true; }
 
+bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
+
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
 bool skinny_tensorop_fits(const Gemm &g) {
@@ -50,6 +52,10 @@ bool wgrad_tensorop_fits(const Gemm &g) {
   return wgrad_tensorop_small(g) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
 }
 
+bool bf16_wgrad_fits(const Gemm &g) {
+  return g.indices ? aligned_operands(g) : g.k <= SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
+}
+
 // The least multiplications of warpgroup MMA. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
 
@@ -64,8 +70,6 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
   for (int i = 0; i < count; i++) all += tiles(g[i]);
   return all;
 }
-
-bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
 // Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
@@ -113,6 +117,22 @@ const Row rows[] = {
     {ON_TN, TENSOR, CP_ASYNC, aligned_operands, tensorop_wgrad_long},
     // Rows that are not whole float4. In training only the classifier has them.
     {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
+
+    // --- bf16 on the tensor cores, by mma.sync ---
+
+    // wgrads of a small batch, as above, and those of uint8 input.
+    {ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads},
+    // Ten classes, and a large batch.
+    {ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
+    // Few rows: latency counts.
+    {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return g.aligned() && bf16_skinny_tiles(g) <= 2 * device().sms; }, bf16_skinny},
+    // Few rows by large weights, and all other uint8 input.
+    {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 192 || g.indices); }, bf16_low},
+    // Rows that are not whole chunks of eight.
+    {ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_operands(g) || g.indices; }, bf16_unaligned},
+    // Tiles for two thirds of the SMs, and fewer.
+    {ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }, bf16_square},
+    {ANY_LAYOUT, BF16, NOTHING, always, bf16_medium},
 
     // --- everything else of float32 ---
     {ANY_LAYOUT, ANY_FLOAT, NOTHING, always, simt},

@@ -111,6 +111,16 @@ int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count);
 int wgrad_large(uintptr_t stream, const Gemm *g, int count);
 int64_t wgrad_large_tiles(const Gemm &g);
 
+int64_t bf16_skinny_tiles(const Gemm &g);
+int bf16_skinny(uintptr_t stream, const Gemm &g);
+int bf16_low(uintptr_t stream, const Gemm &g);
+int bf16_medium(uintptr_t stream, const Gemm &g);
+int64_t bf16_square_tiles(const Gemm &g);
+int bf16_square(uintptr_t stream, const Gemm &g);
+int bf16_unaligned(uintptr_t stream, const Gemm &g);
+int bf16_narrow_wgrad(uintptr_t stream, const Gemm &g);
+int bf16_wgrads(uintptr_t stream, const Gemm *g, int count);
+
 // Warpgroup MMA, if the GPU and the compiler have it. wgrads need dyᵀ at t.
 bool warpgroup_possible();
 int warpgroup(uintptr_t stream, const Gemm &g);

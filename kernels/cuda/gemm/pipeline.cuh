@@ -1,5 +1,5 @@
-// Copies from global to shared memory by the threads of a CTA (cp.async), and other loads and stores of float4 and
-// pixels.
+// Copies from global to shared memory by the threads of a CTA (cp.async), other loads and stores of float4, matrices
+// and pixels, and named barriers.
 #ifndef PIPELINE_CUH
 #define PIPELINE_CUH
 
@@ -7,7 +7,12 @@
 
 #include <cstdint>
 
+#include "bf16.cuh"
+
 namespace gemm {
+
+// bar_sync is a named barrier, 1 to 15, for some of the warps of a CTA.
+__device__ inline void bar_sync(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
 // shared_address returns a 32-bit address in shared memory. It is volatile, or the compiler would compute it again
 // at every use.
@@ -88,9 +93,34 @@ __device__ void ld_shared(float (&v)[4], unsigned at) {
   else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v[0]) : "r"(at) : "memory");
 }
 
+// ldmatrix reads four matrices of 8×8 halves: lane 8i + r has the address of row r of the i-th, 16 bytes. Lane 4g + t
+// gets elements 2t and 2t+1 of row g of each, or if TRANSPOSED of column g. Of two matrices only lanes 0 to 15 give
+// addresses.
+template <bool TRANSPOSED>
+__device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
+#if __CUDA_ARCH__ >= 800
+  if (TRANSPOSED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+  }
+#endif
+}
+
+template <bool TRANSPOSED>
+__device__ void ldmatrix(unsigned (&r)[2], unsigned at) {
+#if __CUDA_ARCH__ >= 800
+  if (TRANSPOSED) asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+  else asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+#endif
+}
+
 __device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
 
-// ld_float4 reads four floats, or the first left of them and else zeros, past L1: for what a CTA reads once.
+// ld_float4 reads four floats, or four bf16 as floats, or the first left of them and else zeros, past L1: for what a
+// CTA reads once.
 __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
   float v[4] = {};
   if (aligned) {
@@ -103,15 +133,28 @@ __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-// st_float4 stores four floats, or the first left of them, at least one.
-__device__ inline void st_float4(bool aligned, float *to, float4 v, int left) {
-  float values[4] = {v.x, v.y, v.z, v.w};
+__device__ inline float4 ld_float4(bool aligned, const bf16 *from, int left) {
+  float v[4] = {};
   if (aligned) {
-    *(float4 *)to = v;
+    if (left > 0) return four_of(__ldcg((const uint2 *)from));
   } else {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      if (i < left) to[i] = values[i];
+      if (i < left) v[i] = to_float(uint32_t(__ldcg(&from[i].bits)));
+  }
+  return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// st_float4 stores four floats, or the first left of them, at least one; rounded if the array is of bf16.
+template <typename T>
+__device__ void st_float4(bool aligned, T *to, float4 v, int left) {
+  float values[4] = {v.x, v.y, v.z, v.w};
+  if (aligned) {
+    store4(to, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i < left) store(to + i, values[i]);
   }
 }
 

@@ -234,7 +234,7 @@ template <int LAYOUT, bool U8, typename Policy>
 __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::CTAS) simt_gemm(const Gemm g) {
   using C = typename Policy::Compiled;
   extern __shared__ __align__(16) float shared[];
-  SplitK<C::BM, C::BN> part(g);
+  SplitK<C::BM, C::BN> part(g, blockIdx.x);
   int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX), ty = t / C::TX, tx = t % C::TX;
   float sum[C::TM][C::TN] = {};
   mainloop<LAYOUT, U8, C>(sum, g, part, shared, slice, ty, tx);

@@ -3,6 +3,8 @@
 #ifndef SPLIT_K_CUH
 #define SPLIT_K_CUH
 
+#include <type_traits>
+
 #include "cluster.cuh"
 #include "epilogue.cuh"
 #include "pipeline.cuh"
@@ -11,8 +13,9 @@ namespace gemm {
 
 // TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of threads
 // has left its sums in shared memory, in rows LD floats apart; slices are PART floats apart. In cluster split-K a
-// CTA finishes 1/ranks of the tile: it receives the other CTAs' sums of that share in its inbox, by DSMEM.
-template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
+// CTA finishes 1/ranks of the tile: it receives the other CTAs' sums of that share in its inbox, by DSMEM. BF16: the
+// GEMM is in bf16. COPIES_OLD: the epilogue's source, of floats, is copied to shared memory, where registers are few.
+template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS, bool BF16 = false, bool COPIES_OLD = false>
 struct TileEpilogue {
   static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
   static constexpr int PER_THREAD = ceil_div(ALL, THREADS);
@@ -21,21 +24,36 @@ struct TileEpilogue {
   const Gemm &g;
   Epilogue<LAYOUT> epilogue;
   int m0, n0, rank, ranks, share, first, end;
-  float4 old[OLD ? PER_THREAD : 1];
+  float4 old[OLD && !COPIES_OLD ? PER_THREAD : 1], *copied = nullptr;  // of COPIES_OLD, PER_THREAD·THREADS
 
   // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
       : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
 
-  // read_old starts to read the epilogue's source.
+  // read_old starts to read the epilogue's source. Its copies must have landed before write, for which their own
+  // thread waits.
   __device__ void read_old() {
     if (!OLD || !epilogue.fused()) return;
-    const float *olds = epilogue.source();
+    using Source = typename std::conditional<BF16 && LAYOUT == NT, bf16, float>::type;
+    auto olds = (const Source *)epilogue.source();
 #pragma unroll
     for (int i = 0; i < PER_THREAD; i++) {
       int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
-      if (e < end && y < g.m && x < g.n) old[i] = ld_float4(g.aligned_c, olds + int64_t(y) * g.n + x, g.n - x);
+      if (e >= end || y >= g.m || x >= g.n) continue;
+      auto from = olds + int64_t(y) * g.n + x;
+      if constexpr (COPIES_OLD) {
+        cp_async_float4(g.aligned_c, unsigned(__cvta_generic_to_shared(copied + i * THREADS + threadIdx.x)), from, g.n - x);
+      } else {
+        old[i] = ld_float4(g.aligned_c, from, g.n - x);
+      }
     }
+  }
+
+  // store stores the results of four elements.
+  __device__ void store(int64_t at, float4 v, int left) {
+    if (BF16 && LAYOUT != TN && epilogue.fused()) st_float4(g.aligned_c, (bf16 *)g.c + at, v, left);
+    else st_float4(g.aligned_c, g.c + at, v, left);
+    if (BF16 && LAYOUT == TN && g.rounded) st_float4(g.aligned_c, g.rounded + at, v, left);
   }
 
   // reduce_slices adds the slices' sums of the e-th float4, in the order of slices.
@@ -72,7 +90,7 @@ struct TileEpilogue {
 #pragma unroll 1
         for (int r = 1; r < ranks; r++) add(v, inbox[e + share * (r - rank)]);
       }
-      st_float4(g.aligned_c, g.c + int64_t(y) * g.n + x, epilogue(y, x, v, old[OLD ? i : 0]), g.n - x);
+      store(int64_t(y) * g.n + x, epilogue(y, x, v, COPIES_OLD ? copied[i * THREADS + threadIdx.x] : old[OLD && !COPIES_OLD ? i : 0]), g.n - x);
     }
   }
 };
@@ -83,9 +101,9 @@ struct TileEpilogue {
 template <int BM, int BN>
 struct SplitK {
   int rank = cluster_ctarank(), ranks = cluster_nctarank(), m0, n0, k0, k1;
-  __device__ explicit SplitK(const Gemm &g) {
+  __device__ explicit SplitK(const Gemm &g, int cta) {
     if (ranks > 1) barrier_cluster_arrive();
-    int tiles_n = ceil_div(g.n, BN), tile = blockIdx.x / ranks;
+    int tiles_n = ceil_div(g.n, BN), tile = cta / ranks;
     m0 = tile / tiles_n * BM, n0 = tile % tiles_n * BN;
     k0 = min(g.k, rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
   }
@@ -99,6 +117,23 @@ inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
   if (device().major >= 9)
     while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
   return ranks;
+}
+
+// launch_split_k launches a kernel in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is the shared
+// memory of a CTA, to which cluster split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.
+template <typename C, typename S, int K_MULTIPLE>
+int launch_split_k(uintptr_t stream, std::atomic<bool> &has_shared, void (*kernel)(const Gemm), Gemm g, int max_ranks) {
+  if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
+  int64_t all = tiles(g, C::BM, C::BN);
+  if (all > INT32_MAX) return cudaErrorInvalidValue;
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks) : 1;
+  g.k_cta = ceil_div(ceil_div(g.k, ranks), K_MULTIPLE) * K_MULTIPLE;
+
+  // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other SMs would
+  // be idle later. So if all CTAs are one wave, each asks for more than half of an SM's shared memory.
+  size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
+  if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
+  return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, g);
 }
 
 }  // namespace gemm

@@ -44,7 +44,7 @@ using Unaligned = Policy<Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<128, 56, 16,
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 __device__ void run(const Gemm &g, float *shared) {
   using M = Mainloop<LAYOUT, X3, ALIGNED, C>;
-  SplitK<C::BM, C::BN> part(g);
+  SplitK<C::BM, C::BN> part(g, blockIdx.x);
   M mainloop(g, part.m0, part.n0, part.k0, part.k1, shared_address(shared));
   // A small tile leaves registers to read the epilogue's source with the first stages.
   TileEpilogue<LAYOUT, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS> epilogue(g, part.m0, part.n0, part.rank, part.ranks);
@@ -76,22 +76,10 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
 
 // launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
-int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
+int launch_config(uintptr_t stream, const Gemm &g, int max_ranks) {
   using S = Stages<LAYOUT, C>;
-  auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
   static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
-
-  int64_t all = tiles(g, C::BM, C::BN);
-  if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks) : 1;
-  g.k_cta = ceil_div(ceil_div(g.k, ranks), 8) * 8;
-
-  // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other SMs would
-  // be idle later. So if all CTAs are one wave, each asks for more than half of an SM's shared memory.
-  size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
-  if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
-  return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, g);
+  return launch_split_k<C, S, 8>(stream, has_shared, tensorop_gemm<LAYOUT, X3, ALIGNED, C>, g, max_ranks);
 }
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>

@@ -11,6 +11,7 @@
 #ifndef WGMMA_CUH
 #define WGMMA_CUH
 
+#include "pipeline.cuh"
 #include "tma.cuh"
 
 namespace gemm {
@@ -44,10 +45,7 @@ __device__ inline void wgmma_wait_group() {
 // ldmatrix reads a warp's fragment of a: lane 8i + r has the address of row r of a[i], 16 bytes.
 __device__ inline void ldmatrix(float (&a)[4], const void *row) {
   unsigned r[4];
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address(row))
-               : "memory");
+  ldmatrix<false>(r, address(row));
 #pragma unroll
   for (int i = 0; i < 4; i++) a[i] = __uint_as_float(r[i]);
 }
@@ -62,9 +60,6 @@ __device__ inline float4 ld_shared_cluster(unsigned from) {
 __device__ inline void red_add(float *to, float x, float y) {
   asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
 }
-
-// bar_sync is a named barrier for some threads of a CTA.
-__device__ inline void bar_sync(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
 // setmaxnreg moves registers from the warpgroup that loads to those that multiply.
 template <int COUNT>

@@ -1,0 +1,94 @@
+// GEMM in bf16 on the tensor cores by mma.sync: every layout, shape and alignment, on compute capability 8 and later.
+// bf16_tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share it, and how many
+// stages their pipelines have. Products of pixels and small sums are exact.
+#include "bf16_tensorop.cuh"
+
+namespace gemm {
+
+namespace {
+
+using namespace bfloat;
+
+// Skinny is for few rows, where latency counts: 64×784 is 132 tiles, one for each SM of an H200, and the CTAs of the
+// next kernel fit on the SM as well, to prefetch their weights. Seven warps share k, as 784 is 7×112, and all of it is
+// copied at once.
+using Skinny = Config<16, 24, 64, 1, 1, 7, 2, 2>;
+// Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each.
+using Low = Config<64, 32, 32, 2, 1, 4, 3, 1>;
+// Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
+using Medium = Config<64, 64, 32, 2, 2, 2, 3, 2>;
+using Square = Config<128, 128, 32, 2, 4, 1, 4, 2>;
+// Unaligned is for rows that are not whole chunks: correct, and not fast.
+using Unaligned = Config<64, 64, 32, 2, 2, 2, 2, 1>;
+// Wgrad is for wgrads of a small batch: four layers of 784×784 are 392 tiles, and NarrowWgrad takes four more for their
+// classifier: three on each SM. A batch of 128 is copied at once.
+using Wgrad = Config<112, 56, 64, 7, 1, 1, 2, 3>;
+using NarrowWgrad = Config<224, 16, 64, 7, 1, 1, 2, 3>;
+// LongNarrowWgrad is for that of a classifier and a large batch.
+using LongNarrowWgrad = Config<64, 16, 32, 2, 1, 4, 3, 1>;
+
+template <typename P>
+int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
+  static std::atomic<bool> has_shared;
+  return launch_split_k<P, P, 16>(stream, has_shared, single_gemm<P>, g, max_ranks);
+}
+
+}  // namespace
+
+int64_t bf16_skinny_tiles(const Gemm &g) { return tiles(g, Skinny::BM, Skinny::BN); }
+
+int bf16_skinny(uintptr_t stream, const Gemm &g) {
+  Gemm one = g;
+  one.k_cta = g.k;
+  // OCCUPANCY of the first layer: see skinny.cuh.
+  if (g.layout == NT) return launch_single<Tensorop<NT, Skinny>>(stream, one);
+  return g.indices ? launch_single<Tensorop<NN, Skinny, PIXELS, CP_ASYNC, 1>>(stream, one) : launch_single<Tensorop<NN, Skinny>>(stream, one);
+}
+
+int bf16_low(uintptr_t stream, const Gemm &g) {
+  if (g.layout == NT) return launch_tensorop<Tensorop<NT, Low>>(stream, g, 4);
+  return g.indices ? launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, 4) : launch_tensorop<Tensorop<NN, Low>>(stream, g, 4);
+}
+
+int bf16_medium(uintptr_t stream, const Gemm &g) {
+  switch (g.layout) {
+    case NN: return launch_tensorop<Tensorop<NN, Medium>>(stream, g, 4);
+    case NT: return launch_tensorop<Tensorop<NT, Medium>>(stream, g, 4);
+    case TN: return launch_tensorop<Tensorop<TN, Medium>>(stream, g, 4);
+  }
+  return cudaErrorInvalidValue;
+}
+
+int64_t bf16_square_tiles(const Gemm &g) { return tiles(g, Square::BM, Square::BN); }
+
+int bf16_square(uintptr_t stream, const Gemm &g) {
+  switch (g.layout) {
+    case NN: return launch_tensorop<Tensorop<NN, Square>>(stream, g, 1);
+    case NT: return launch_tensorop<Tensorop<NT, Square>>(stream, g, 1);
+    case TN: return launch_tensorop<Tensorop<TN, Square>>(stream, g, 1);
+  }
+  return cudaErrorInvalidValue;
+}
+
+int bf16_unaligned(uintptr_t stream, const Gemm &g) {
+  switch (g.layout) {
+    case NN: return launch_tensorop<Tensorop<NN, Unaligned, ANY, ANY>>(stream, g, MAX_CLUSTER);
+    case NT: return launch_tensorop<Tensorop<NT, Unaligned, ANY, ANY>>(stream, g, MAX_CLUSTER);
+    case TN: return launch_tensorop<Tensorop<TN, Unaligned, ANY, ANY>>(stream, g, MAX_CLUSTER);
+  }
+  return cudaErrorInvalidValue;
+}
+
+int bf16_narrow_wgrad(uintptr_t stream, const Gemm &g) {
+  return launch_tensorop<Tensorop<TN, LongNarrowWgrad, CP_ASYNC, ANY>>(stream, g, MAX_CLUSTER);
+}
+
+int bf16_wgrads(uintptr_t stream, const Gemm *g, int count) {
+  constexpr int OCCUPANCY = 3;
+  constexpr bool COPIES_OLD = true;
+  return launch_grouped<Tensorop<TN, NarrowWgrad, CP_ASYNC, ANY, OCCUPANCY>, Tensorop<TN, Wgrad, PIXELS, CP_ASYNC, OCCUPANCY, COPIES_OLD>,
+                        Tensorop<TN, Wgrad, CP_ASYNC, CP_ASYNC, OCCUPANCY, COPIES_OLD>>(
+      stream, g, count, [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; });
+}
+
+}  // namespace gemm
