@@ -12,20 +12,20 @@ using namespace bfloat;
 // Skinny is for few rows, where latency counts: 64×784 is 132 tiles, one for each SM of an H200, and the CTAs of the
 // next kernel fit on the SM as well, to prefetch their weights. Seven warps share k, as 784 is 7×112, and all of it is
 // copied at once.
-using Skinny = Config<16, 24, 64, 1, 1, 7, 2, 2>;
+struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
 // Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each.
-using Low = Config<64, 32, 32, 2, 1, 4, 3, 1>;
+struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
-using Medium = Config<64, 64, 32, 2, 2, 2, 3, 2>;
-using Square = Config<128, 128, 32, 2, 4, 1, 4, 2>;
+struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};
+struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
 // Unaligned is for rows that are not whole chunks: correct, and not fast.
-using Unaligned = Config<64, 64, 32, 2, 2, 2, 2, 1>;
+struct Unaligned : Config<64, 64, 32, 2, 2, 2, 2, 1> {};
 // Wgrad is for wgrads of a small batch: four layers of 784×784 are 392 tiles, and NarrowWgrad takes four more for their
 // classifier: three on each SM. A batch of 128 is copied at once.
-using Wgrad = Config<112, 56, 64, 7, 1, 1, 2, 3>;
-using NarrowWgrad = Config<224, 16, 64, 7, 1, 1, 2, 3>;
+struct Wgrad : Config<112, 56, 64, 7, 1, 1, 2, 3> {};
+struct NarrowWgrad : Config<224, 16, 64, 7, 1, 1, 2, 3> {};
 // LongNarrowWgrad is for that of a classifier and a large batch.
-using LongNarrowWgrad = Config<64, 16, 32, 2, 1, 4, 3, 1>;
+struct LongNarrowWgrad : Config<64, 16, 32, 2, 1, 4, 3, 1> {};
 
 template <typename P>
 int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
@@ -38,11 +38,9 @@ int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
 int64_t bf16_skinny_tiles(const Gemm &g) { return tiles(g, Skinny::BM, Skinny::BN); }
 
 int bf16_skinny(uintptr_t stream, const Gemm &g) {
-  Gemm one = g;
-  one.k_cta = g.k;
   // OCCUPANCY of the first layer: see skinny.cuh.
-  if (g.layout == NT) return launch_single<Tensorop<NT, Skinny>>(stream, one);
-  return g.indices ? launch_single<Tensorop<NN, Skinny, PIXELS, CP_ASYNC, 1>>(stream, one) : launch_single<Tensorop<NN, Skinny>>(stream, one);
+  if (g.layout == NT) return launch_single<Tensorop<NT, Skinny>>(stream, g);
+  return g.indices ? launch_single<Tensorop<NN, Skinny, PIXELS, CP_ASYNC, 1>>(stream, g) : launch_single<Tensorop<NN, Skinny>>(stream, g);
 }
 
 int bf16_low(uintptr_t stream, const Gemm &g) {

@@ -74,8 +74,8 @@ struct Fragments {
   }
 };
 
-// Access says how an operand is copied to shared memory.
-enum Access {
+// ACCESS is how an operand is copied to shared memory.
+enum {
   CP_ASYNC,  // rows are whole chunks of eight bf16 on 16-byte boundaries
   PIXELS,    // uint8 input, of rows that are whole chunks of eight on 8-byte boundaries; converted on the way
   ANY,       // any of both, of any alignment
@@ -106,7 +106,7 @@ __device__ uint4 load_eight(const T *from, int left) {
 
 // Loader copies an operand's k-tiles. A thread copies EACH chunks of eight elements of a k-tile, from lines that are
 // APART lines apart. fetch starts a copy, put ends it; by cp.async put has nothing to do.
-template <typename T, int THREADS, Access ACCESS>
+template <typename T, int THREADS, int ACCESS>
 struct Loader {
   static constexpr int LINE = T::LINE / 8, APART = THREADS / LINE, EACH = ceil_div(T::LINES, APART);
   static_assert(APART > 0, "the threads cover a line");
@@ -173,7 +173,7 @@ struct Loader {
 };
 
 // Mainloop sums a warp's part of its slice.
-template <int LAYOUT, typename C, Access ACCESS_A, Access ACCESS_B>
+template <int LAYOUT, typename C, int ACCESS_A, int ACCESS_B>
 struct Mainloop {
   using A = Tile<LAYOUT != TN, C::BM, C::BK>;
   using B = Tile<LAYOUT == NT, C::BN, C::BK>;
@@ -276,7 +276,7 @@ struct Mainloop {
 };
 
 // Tensorop is a GEMM, for grouped.cuh and launch_split_k. COPIES_OLD: see TileEpilogue.
-template <int LAYOUT, typename C, Access ACCESS_A = CP_ASYNC, Access ACCESS_B = CP_ASYNC, int OCCUPANCY_ = 0, bool COPIES_OLD = false>
+template <int LAYOUT, typename C, int ACCESS_A = CP_ASYNC, int ACCESS_B = CP_ASYNC, int OCCUPANCY_ = 0, bool COPIES_OLD = false>
 struct Tensorop {
   using M = Mainloop<LAYOUT, C, ACCESS_A, ACCESS_B>;
   using E = TileEpilogue<LAYOUT, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS, true, COPIES_OLD>;

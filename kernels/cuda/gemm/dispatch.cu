@@ -52,9 +52,16 @@ bool wgrad_tensorop_fits(const Gemm &g) {
   return wgrad_tensorop_small(g) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
 }
 
+// bf16_fills says whether the GEMM has large tiles for two thirds of the SMs.
+bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
+
+// With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
 bool bf16_wgrad_fits(const Gemm &g) {
-  return g.indices ? aligned_operands(g) : g.k <= SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
+  if (g.indices) return aligned_operands(g);
+  return g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
 }
+
+bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k <= 2048 && bf16_skinny_tiles(g) <= 2 * device().sms; }
 
 // The least multiplications of warpgroup MMA. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
@@ -125,13 +132,13 @@ const Row rows[] = {
     // Ten classes, and a large batch.
     {ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
-    {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return g.aligned() && bf16_skinny_tiles(g) <= 2 * device().sms; }, bf16_skinny},
+    {FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
     {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 192 || g.indices); }, bf16_low},
     // Rows that are not whole chunks of eight.
     {ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_operands(g) || g.indices; }, bf16_unaligned},
     // Tiles for two thirds of the SMs, and fewer.
-    {ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }, bf16_square},
+    {ANY_LAYOUT, BF16, NOTHING, bf16_fills, bf16_square},
     {ANY_LAYOUT, BF16, NOTHING, always, bf16_medium},
 
     // --- everything else of float32 ---
