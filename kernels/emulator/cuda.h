@@ -17,7 +17,7 @@ enum CUresult {
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
 };
 
-enum { CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 };
+enum { CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 };
 enum { CU_TENSOR_MAP_INTERLEAVE_NONE };
 enum { CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_128B };
 enum { CU_TENSOR_MAP_L2_PROMOTION_L2_128B };
@@ -29,6 +29,7 @@ struct alignas(64) CUtensorMap {
   uint32_t tile[3];
   uint64_t counts[3], strides[3];  // strides: in bytes
   bool tf32, swizzled;
+  uint32_t bytes;  // of an element
 };
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,

@@ -246,11 +246,12 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, voi
                                 const cuuint32_t *tile, const cuuint32_t *steps, int, int swizzle, int, int) {
   if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   bool tf32 = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
-  if (swizzled && tile[0] * 4 != 128) return CUDA_ERROR_NOT_SUPPORTED;  // narrower tiles would do
-  bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * 4 % 16 == 0;
-  *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}, tf32, swizzled};
+  uint32_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2 : 4;
+  if (swizzled && tile[0] * bytes != 128) return CUDA_ERROR_NOT_SUPPORTED;  // narrower tiles would do
+  bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * bytes % 16 == 0;
+  *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}, tf32, swizzled, bytes};
   for (unsigned i = 0; i < rank && valid; i++) {
-    map->counts[i] = counts[i], map->tile[i] = tile[i], map->strides[i] = i ? strides[i - 1] : 4;
+    map->counts[i] = counts[i], map->tile[i] = tile[i], map->strides[i] = i ? strides[i - 1] : bytes;
     valid = counts[i] && counts[i] <= uint64_t(1) << 32 && tile[i] && tile[i] <= 256 && steps[i] == 1 && (!i || strides[i - 1] % 16 == 0);
   }
   return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -178,6 +178,11 @@ void cp_async_bulk_commit_group();
 void cp_async_bulk_wait_group_read_0();
 inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read_0() { cp_async_bulk_commit_group(), cp_async_bulk_wait_group_read_0(); }
 
+// A prefetch to L2 changes nothing, but it must be of whole chunks of 16 bytes.
+inline void cp_async_bulk_prefetch_L2_global(const void *from, int bytes) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 || bytes <= 0 || bytes % 16) fail("prefetches what is not whole chunks of 16 bytes");
+}
+
 void griddepcontrol_wait();
 void griddepcontrol_launch_dependents();
 
@@ -219,15 +224,17 @@ inline void setmaxnreg_dec_sync_aligned_u32(int registers) {
 }
 inline void setmaxnreg_inc_sync_aligned_u32(int registers) { setmaxnreg_dec_sync_aligned_u32(registers); }
 
-// A Wgmma is a warp's part of d[64,n] += a[64,8]·b[8,n]. Like a copy, it happens when it is issued or when
-// it is waited for, so a thread that reads d too early, changes a, or frees b fails. So does a thread that
-// begins a group without wgmma.fence.
+// A Wgmma is a warp's part of d[64,n] += a·b: a[64,8] in registers and b[8,n] in tf32, a[64,16] and b[16,n] in
+// bf16. Like a copy, it happens when it is issued or when it is waited for, so a thread that reads d too early,
+// changes a, or frees an operand in shared memory fails. So does a thread that begins a group without wgmma.fence.
 struct Wgmma {
   int n;
-  float *d;                // n/2 of them
-  const void *registers[4];  // of a
-  uint64_t b;              // the descriptor
-  uint32_t a[4];           // values of the registers
+  float *d;    // n/2 of them
+  uint64_t b;  // the descriptor
+  bool bf16;
+  const void *registers[4];  // of a in tf32, else null
+  uint32_t a[4];             // values of the registers; in bf16 the descriptor of a, its lower half first
+  bool overwrites, transposed_a, transposed_b;  // in bf16: d = a·b; the operand is MN-major in shared memory
   bool done;
 };
 void wgmma(Wgmma);
@@ -242,7 +249,8 @@ void wgmma_of(Operands &&...operands) {
   static_assert(sizeof...(operands) == N / 2 + 5, "d, a and b");
   auto all = std::forward_as_tuple(std::forward<Operands>(operands)...);
   static_assert(std::is_lvalue_reference_v<std::tuple_element_t<N / 2, decltype(all)>>, "a is in registers");
-  wgmma({N, &std::get<0>(all), {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)}, std::get<N / 2 + 4>(all)});
+  wgmma({N, &std::get<0>(all), std::get<N / 2 + 4>(all), false,
+         {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)}});
 }
 template <typename... Operands>
 void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
@@ -250,6 +258,22 @@ template <typename... Operands>
 void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
 void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
+
+// bf16_wgmma_of takes all of d, the descriptors of a and b, scale-d, and which of a and b are transposed.
+template <int N, typename... Operands>
+void bf16_wgmma_of(Operands &&...operands) {
+  static_assert(sizeof...(operands) == N / 2 + 5, "d, a, b, scale-d, imm-trans-a and imm-trans-b");
+  auto all = std::forward_as_tuple(std::forward<Operands>(operands)...);
+  uint64_t a = std::get<N / 2>(all);
+  wgmma({N, &std::get<0>(all), std::get<N / 2 + 1>(all), true, {}, {uint32_t(a), uint32_t(a >> 32)},
+         std::get<N / 2 + 2>(all) == 0, std::get<N / 2 + 3>(all) != 0, std::get<N / 2 + 4>(all) != 0});
+}
+template <typename... Operands>
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k16_f32_bf16_bf16_1_1(Operands &&...operands) { bf16_wgmma_of<64>(std::forward<Operands>(operands)...); }
+template <typename... Operands>
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16_1_1(Operands &&...operands) { bf16_wgmma_of<128>(std::forward<Operands>(operands)...); }
+template <typename... Operands>
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k16_f32_bf16_bf16_1_1(Operands &&...operands) { bf16_wgmma_of<256>(std::forward<Operands>(operands)...); }
 
 }  // namespace emulator
 

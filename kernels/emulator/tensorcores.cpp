@@ -90,52 +90,100 @@ void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, 
   r0 = got.word[0], r1 = got.word[1];
 }
 
-// An Operand is a matrix [n,8] in shared memory, described by the descriptor of a wgmma. Only one layout is
-// emulated: rows of 128 bytes, swizzled, in groups of eight.
-struct Operand {
-  uint32_t start;
+// An Operand is a matrix in shared memory, described by the descriptor of a wgmma, with the swizzle of 128 bytes: element
+// (mn, k), in row mn of a or column mn of b. PTX ISA, canonical layouts, in chunks of 16 bytes, T elements:
+//
+//   K-major   ((8,m),(T,2k)):((8T,SBO),(1,T))           SBO, the stride byte offset, is between groups of 8 mn
+//   MN-major  ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO))      between groups of 8 k; LBO, the leading one, between groups of 8T mn
+//
+// A group begins on a boundary of 1024 bytes, so that its base offset is 0.
+class Operand {
+  uint32_t start, leading, stride, bytes;
+  bool mn_major;
 
-  explicit Operand(uint64_t descriptor) : start(descriptor << 4 & 0x3ffff) {
-    constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, EIGHT_ROWS = uint64_t(1024 >> 4) << 32, ADDRESS = 0x3fff, LEADING = uint64_t(0x3fff) << 16;
-    if ((descriptor & ~ADDRESS & ~LEADING) != (SWIZZLE_128B | EIGHT_ROWS)) fail("describes an operand in a way that is not emulated");
+ public:
+  Operand(uint64_t descriptor, uint32_t bytes, bool mn_major)
+      : start(field(descriptor, 0)), leading(field(descriptor, 16)), stride(field(descriptor, 32)), bytes(bytes), mn_major(mn_major) {
+    constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, FIELDS = 0x3fff | uint64_t(0x3fff) << 16 | uint64_t(0x3fff) << 32;
+    if ((descriptor & ~FIELDS) != SWIZZLE_128B) fail("describes an operand in a way that is not emulated");
+    if (start % 1024 >= (mn_major ? 1u : 128u)) fail("describes an operand whose groups are not on boundaries of 1024 bytes");
+    if (stride % 1024 || (mn_major && leading % 1024)) fail("describes an operand whose groups are not whole KiB apart");
   }
-  float at(int n, int k) const {
-    uint32_t address = swizzled(start + 128 * n + 4 * k);
-    at_shared<float>(address, 4);
-    return *reinterpret_cast<const float *>(async_memory(*self->cta) + address);
+  // at returns the bits of an element.
+  uint32_t at(uint32_t mn, uint32_t k) const {
+    uint32_t t = 16 / bytes, offset;
+    if (mn_major) {
+      offset = mn % t * bytes + mn / t % 8 * 16 + mn / (8 * t) * leading + k % 8 * 128 + k / 8 * stride;
+    } else {
+      if (start % 128 + k * bytes >= 128) fail("describes an operand of more than 128 bytes of k");
+      offset = mn % 8 * 128 + mn / 8 * stride + k / t * 16 + k % t * bytes;
+    }
+    uint32_t address = swizzled(start + offset), v = 0;
+    if (address + bytes > shared_bytes()) fail("describes an operand past its shared memory");
+    memcpy(&v, async_memory(*self->cta) + address, bytes);
+    return v;
   }
+
+ private:
+  static uint32_t field(uint64_t descriptor, int bit) { return (descriptor >> bit & 0x3fff) << 4; }
 };
+
+// A Part is what a lane gives to its warp of a wgmma.
+struct Part {
+  float *d;
+  uint64_t b;
+  uint32_t a[4];
+  uint16_t n;
+  bool bf16, overwrites, transposed_a, transposed_b;
+};
+static_assert(sizeof(Part) <= sizeof(Words));
+
+// load_a reads the warp's 16 rows of a.
+static void load_a(double (&a)[16][16], const Part (&parts)[32]) {
+  if (parts[0].bf16) {
+    Operand operand(parts[0].a[0] | uint64_t(parts[0].a[1]) << 32, 2, parts[0].transposed_a);
+    uint32_t first = self->index / 32 % 4 * 16;
+    for (uint32_t m = 0; m < 16; m++)
+      for (uint32_t k = 0; k < 16; k++) a[m][k] = bits<float>(operand.at(first + m, k) << 16);
+    return;
+  }
+  // Lane 4g + t has rows g and g+8 of columns t and t+4.
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = truncated(parts[lane].a[i]);
+}
 
 // multiply executes a warp's part of a wgmma.
 void multiply(const Wgmma &mine) {
-  Words words = {{mine.a[0], mine.a[1], mine.a[2], mine.a[3], uint32_t(mine.n)}};
-  memcpy(words.word + 5, &mine.b, sizeof mine.b);
-  memcpy(words.word + 7, &mine.d, sizeof mine.d);
+  Part part = {mine.d, mine.b, {mine.a[0], mine.a[1], mine.a[2], mine.a[3]}, uint16_t(mine.n), mine.bf16, mine.overwrites, mine.transposed_a, mine.transposed_b};
+  Words words;
+  memcpy(words.word, &part, sizeof part);
   exchange(words, [](const Words(&given)[32], Words(&)[32]) {
-    // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, and of columns 8j + 2t and the next
-    // of d; all lanes share b.
-    constexpr int M = 16, K = 8, AT_ONCE = 64;
-    int n = int(given[0].word[4]);
-    double a[M][K], b[K][AT_ONCE], sums[M][AT_ONCE];
-    uint64_t descriptor;
-    memcpy(&descriptor, given[0].word + 5, sizeof descriptor);
-    Operand operand(descriptor);
-    for (int lane = 0; lane < 32; lane++) {
-      if (memcmp(given[lane].word + 4, given[0].word + 4, 12)) fail("has another operand than its warp");
-      for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = truncated(given[lane].word[i]);
+    constexpr int M = 16, AT_ONCE = 64;
+    Part parts[32];
+    for (int lane = 0; lane < 32; lane++) memcpy(&parts[lane], given[lane].word, sizeof(Part));
+    const Part &all = parts[0];
+    for (const Part &p : parts) {
+      bool same = p.b == all.b && p.n == all.n && p.bf16 == all.bf16 && p.overwrites == all.overwrites;
+      if (!same || (p.bf16 && (p.a[0] != all.a[0] || p.a[1] != all.a[1]))) fail("has another operand than its warp");
     }
-    for (int first = 0; first < n; first += AT_ONCE) {
+    double a[M][16], b[16][AT_ONCE], sums[M][AT_ONCE];
+    int k_end = all.bf16 ? 16 : 8;
+    Operand operand(all.b, all.bf16 ? 2 : 4, all.transposed_b);
+    load_a(a, parts);
+    for (int first = 0; first < all.n; first += AT_ONCE) {
       for (int i = 0; i < AT_ONCE; i++)
-        for (int k = 0; k < K; k++) b[k][i] = truncated(bits<uint32_t>(operand.at(first + i, k)));
+        for (int k = 0; k < k_end; k++) b[k][i] = all.bf16 ? bits<float>(operand.at(first + i, k) << 16) : truncated(operand.at(first + i, k));
       memset(sums, 0, sizeof sums);
       for (int m = 0; m < M; m++)
-        for (int k = 0; k < K; k++)
+        for (int k = 0; k < k_end; k++)
           for (int i = 0; i < AT_ONCE; i++) sums[m][i] += a[m][k] * b[k][i];
+      // Lane 4g + t has rows g and g+8 of columns 8j + 2t and the next of d.
       for (int lane = 0; lane < 32; lane++) {
-        float *d;
-        memcpy(&d, given[lane].word + 7, sizeof d);
-        d += first / 2;
-        for (int i = 0; i < AT_ONCE / 2; i++) d[i] = float(d[i] + sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2]);
+        float *d = parts[lane].d + first / 2;
+        for (int i = 0; i < AT_ONCE / 2; i++) {
+          double sum = sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
+          d[i] = float(all.overwrites ? sum : d[i] + sum);
+        }
       }
     }
   });
