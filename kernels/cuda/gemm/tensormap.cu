@@ -23,7 +23,7 @@ constexpr int MAX_RANK = 3;
 
 // A Key is everything that a tensor map depends on.
 struct Key {
-  const float *array;
+  const void *array;
   int64_t format, rank, counts[MAX_RANK], strides[MAX_RANK], tiles[MAX_RANK];  // 0 past rank
 };
 
@@ -49,12 +49,15 @@ int encode(TensorMap &map, const Key &key) {
   if (ready != cudaSuccess) return ready;
   cuuint64_t counts[MAX_RANK], strides[MAX_RANK];
   cuuint32_t tile[MAX_RANK], steps[MAX_RANK];
-  for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = 4 * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
-  bool tf32 = key.format == int64_t(TileFormat::SWIZZLE_128B_TF32), swizzled = tf32 || key.format == int64_t(TileFormat::SWIZZLE_128B);
-  CUresult code = encoder()(&map, tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, key.rank,
-                            const_cast<float *>(key.array), counts, strides + 1, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  TileFormat format = TileFormat(key.format);
+  bool half = format == TileFormat::SWIZZLE_128B_BF16;
+  for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = (half ? 2 : 4) * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
+  auto type = half                                     ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+              : format == TileFormat::SWIZZLE_128B_TF32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  CUresult code = encoder()(&map, type, key.rank, const_cast<void *>(key.array), counts, strides + 1, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                            format == TileFormat::PLAIN ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return code;  // the runtime's errors have the driver's numbers
 }
 
@@ -62,7 +65,7 @@ int encode(TensorMap &map, const Key &key) {
 
 bool tma_possible() { return device().major == 9 && device().capability / 10 == 9 && encoder(); }
 
-int encode(TensorMap &map, const float *array, const Dimension *d, int rank, TileFormat format) {
+int encode(TensorMap &map, const void *array, const Dimension *d, int rank, TileFormat format) {
   if (rank < 1 || rank > MAX_RANK) return cudaErrorInvalidValue;
   Key key = {};
   key.array = array, key.format = int64_t(format), key.rank = rank;
@@ -82,7 +85,7 @@ int encode(TensorMap &map, const float *array, const Dimension *d, int rank, Til
 
 bool tma_possible() { return false; }
 
-int encode(TensorMap &, const float *, const Dimension *, int, TileFormat) { return cudaErrorNotSupported; }
+int encode(TensorMap &, const void *, const Dimension *, int, TileFormat) { return cudaErrorNotSupported; }
 
 #endif
 

@@ -33,7 +33,7 @@ struct TmaGemm : Gemm {
 
 bool tma_possible();
 
-// A Dimension of an array: its length, its stride in floats (1 for the first), and the length of a tile.
+// A Dimension of an array: its length, its stride in elements (1 for the first), and the length of a tile.
 struct Dimension {
   int64_t count, stride;
   int tile;
@@ -42,13 +42,14 @@ struct Dimension {
 // TileFormat says how TMA writes a tile to shared memory. PLAIN is row by row; kernels pad rows against bank conflicts.
 // SWIZZLE_128B is what wgmma reads: rows of 128 bytes, where the 16-byte chunk c of row r is in the place of chunk
 // c ^ r % 8, so that a column of eight is in all banks. SWIZZLE_128B_TF32 also rounds to tf32, to nearest even.
-enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32 };
+// Elements are floats, but of SWIZZLE_128B_BF16 bf16.
+enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32, SWIZZLE_128B_BF16 };
 
 // encode makes the tensor map of an array whose rows begin on 16-byte boundaries. tensormap.cu caches them.
-int encode(TensorMap &map, const float *array, const Dimension *dimensions, int rank, TileFormat format);
+int encode(TensorMap &map, const void *array, const Dimension *dimensions, int rank, TileFormat format);
 
 template <int RANK>
-int encode(TensorMap &map, const float *array, const Dimension (&d)[RANK], TileFormat format = TileFormat::PLAIN) {
+int encode(TensorMap &map, const void *array, const Dimension (&d)[RANK], TileFormat format = TileFormat::PLAIN) {
   return encode(map, array, d, RANK, format);
 }
 
@@ -85,7 +86,7 @@ __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
 
 // tma_load loads the tile whose first element is (x, y), x along the contiguous dimension. Elements outside the array
 // become zeros. tma_load_multicast loads it for both CTAs of a pair, to the same offset in each.
-__device__ inline void tma_load(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
+__device__ inline void tma_load(void *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
                "l"(&map), "r"(x), "r"(y), "r"(address(b))
                : "memory");
@@ -134,7 +135,7 @@ __device__ inline void fence_mbarrier_init() {}
 __device__ inline void mbarrier_arrive_expect_tx(Mbarrier *, int) {}
 __device__ inline void mbarrier_arrive(Mbarrier *) {}
 __device__ inline void mbarrier_wait(Mbarrier *, int) {}
-__device__ inline void tma_load(float *, const TensorMap &, int, int, Mbarrier *) {}
+__device__ inline void tma_load(void *, const TensorMap &, int, int, Mbarrier *) {}
 __device__ inline void tma_load_multicast(float *, const TensorMap &, int, int, Mbarrier *) {}
 __device__ inline void tma_load_multicast(float *, const TensorMap &, int, int, int, Mbarrier *) {}
 __device__ inline void fence_proxy_async() {}

@@ -1,143 +1,31 @@
-// The pipeline and the consumers of warpgroup.cu.
+// The operands and the consumers of warpgroup.cu.
 #ifndef WARPGROUP_CUH
 #define WARPGROUP_CUH
 
-#include "epilogue.cuh"
-#include "grouped.cuh"
-#include "wgmma.cuh"
+#include "warpgroup_pipeline.cuh"
 
 namespace gemm {
 
-constexpr int WARPGROUP = 128;                       // threads
-constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply, and their warps
-constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that write the lo of b
+template <int LAYOUT, typename P>
+struct Consumer;
 
-// Extents are those of out[m,n]. In NN and NT out is cᵀ, since k of wgmma's b must be contiguous.
-struct Extents {
-  int m, n, k;
-  __host__ __device__ Extents(const Gemm &g) : m(g.layout == TN ? g.m : g.n), n(g.layout == TN ? g.n : g.m), k(g.k) {}
-};
+// Tf32 has the policies of a layout. In NN and NT out is cᵀ, since k of wgmma's b must be contiguous.
+template <int LAYOUT, bool X3>
+struct Tf32 {
+  static constexpr bool PAIRS = LAYOUT != TN;
 
-constexpr int TILE_M = 64 * CONSUMERS;
-
-// warpgroup_tiles returns how many tiles of TILE_M×n cover out.
-inline int64_t warpgroup_tiles(const Gemm &g, int n) { return ceil_div<int64_t>(Extents(g).m, TILE_M) * ceil_div(Extents(g).n, n); }
-
-// A Policy has the columns of a tile, N, and how many CTAs share its k, SPLIT_K. X3 is 3xtf32.
-template <int LAYOUT, bool X3_, int N_, int SPLIT_K_>
-struct Policy {
-  static constexpr bool X3 = X3_;
-  static constexpr int M = TILE_M, N = N_, K = 32, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
-  // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with 1024 to
-  // align the first stage.
-  static constexpr int A = 4 * M * K, B = 4 * N * K, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
-  static constexpr int BARRIERS = STAGES * STAGE, BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
-  static constexpr bool A_K = LAYOUT == NT;  // k is contiguous in a
-  static constexpr int SLAB = 32;            // otherwise TMA loads a in slabs of 32 m: 128 bytes, as wide as the swizzle
-  // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
-  static constexpr int RASTER_M = 16;
-  static_assert(SPLIT_K == 1 || 4 * M * N <= BARRIERS, "the sums fit in the stages, which they overwrite");
-
-  static int prepare(TmaGemm &out, const Gemm &g) {
-    static_cast<Gemm &>(out) = g;
-    Extents e(g);
-    const float *a = LAYOUT == TN ? g.a : g.b, *b = LAYOUT == TN ? g.t : g.a;
-    TileFormat format = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;
-    int code = A_K ? encode<2>(out.map[0], a, {{e.k, 1, K}, {e.m, e.k, M}}, format)
-                   : encode<2>(out.map[0], a, {{e.m, 1, SLAB}, {e.k, e.m, K}}, format);
-    return code ? code : encode<2>(out.map[1], b, {{e.k, 1, K}, {e.n, e.k, N}}, format);
-  }
+  template <int N, int SPLIT_K>
+  struct Policy : Stages<sizeof(float), X3, N, SPLIT_K> {
+    using Consumer = gemm::Consumer<LAYOUT, Policy>;
+    static constexpr bool A_K = LAYOUT == NT, B_K = true;
+    static constexpr TileFormat FORMAT = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;
+    __host__ __device__ static Extents extents(const Gemm &g) { return {LAYOUT == TN ? g.m : g.n, LAYOUT == TN ? g.n : g.m, g.k}; }
+    static const float *a(const Gemm &g) { return LAYOUT == TN ? g.a : g.b; }
+    static const float *b(const Gemm &g) { return LAYOUT == TN ? g.t : g.a; }
+  };
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-// Tile is the index-th tile of a group: its GEMM, its first row and column, and this CTA's k-tiles of it.
-template <typename P>
-struct Tile {
-  int gemm = 0, m0, n0, k_first, k_end;
-
-  __device__ Tile(const Group<TmaGemm> &group, int index) {
-    while (index >= group.ends[gemm]) gemm++;
-    if (gemm > 0) index -= group.ends[gemm - 1];
-    Extents e(group.gemms[gemm]);
-    int tiles_m = ceil_div(e.m, P::M), tiles_n = ceil_div(e.n, P::N), k_tiles = ceil_div(e.k, P::K);
-    int strip = index / (P::RASTER_M * tiles_n) * P::RASTER_M, rows = min(tiles_m - strip, P::RASTER_M), i = index % (P::RASTER_M * tiles_n);
-    m0 = (strip + i % rows) * P::M, n0 = i / rows * P::N;
-    int rank = P::SPLIT_K > 1 ? cluster_ctarank() : 0;
-    k_first = k_tiles * rank / P::SPLIT_K, k_end = k_tiles * (rank + 1) / P::SPLIT_K;
-  }
-
-  __device__ int k_tiles() const { return k_end - k_first; }
-};
-
-// Pipeline has the stages, their mbarriers, and the stage that this thread has come to.
-template <typename P>
-struct Pipeline {
-  char *stages;
-  Mbarrier *full, *lo_full, *empty;
-  int stage = 0, phase = 0;
-
-  __device__ explicit Pipeline(char *shared)
-      : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), lo_full(full + P::STAGES), empty(lo_full + P::STAGES) {}
-
-  __device__ void start() {
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < P::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(lo_full + i, LO_WARPS), mbarrier_init(empty + i, WARPS);
-      fence_mbarrier_init();
-    }
-    __syncthreads();
-  }
-
-  __device__ void next() {
-    if (++stage == P::STAGES) stage = 0, phase ^= 1;
-  }
-
-  __device__ char *stage_base() const { return stages + stage * P::STAGE; }
-  __device__ void wait_full() {
-    mbarrier_wait(full + stage, phase);
-    if (P::X3) mbarrier_wait(lo_full + stage, phase);
-  }
-  // wait_empty waits for the phase before; the first time that is phase -1, which counts as ended.
-  __device__ void wait_empty() { mbarrier_wait(empty + stage, phase ^ 1); }
-  __device__ void release(int stage) {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + stage);
-  }
-
-  // load loads the k-tiles of a tile. The producer calls it, one thread.
-  __device__ void load(const Group<TmaGemm> &group, int index) {
-    Tile<P> tile(group, index);
-    const TmaGemm &g = group.gemms[tile.gemm];
-    for (int k = tile.k_first * P::K; k < tile.k_end * P::K; k += P::K, next()) {
-      wait_empty();
-      Mbarrier *barrier = full + stage;
-      mbarrier_arrive_expect_tx(barrier, P::LOADED);
-      if (P::A_K) {
-        tma_load((float *)stage_base(), g.map[0], k, tile.m0, barrier);
-      } else {
-#pragma unroll
-        for (int i = 0; i < P::M; i += P::SLAB) tma_load((float *)stage_base() + i * P::K, g.map[0], tile.m0 + i, k, barrier);
-      }
-      tma_load((float *)(stage_base() + P::A), g.map[1], k, tile.n0, barrier);
-    }
-  }
-};
-
-// write_lo_b writes this thread's share of the lo of b, what truncation drops, behind each k-tile's b.
-template <typename P>
-__device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
-  for (int i = 0; i < k_tiles; i++, pipeline.next()) {
-    mbarrier_wait(pipeline.full + pipeline.stage, pipeline.phase);
-    float4 *b = (float4 *)(pipeline.stage_base() + P::A), *lo = b + P::B / 16;
-#pragma unroll 4
-    for (int e = threadIdx.x - 32; e < P::B / 16; e += 32 * LO_WARPS) {
-      float4 v = b[e];
-      lo[e] = make_float4(v.x - truncated(v.x), v.y - truncated(v.y), v.z - truncated(v.z), v.w - truncated(v.w));
-    }
-    fence_proxy_async();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(pipeline.lo_full + pipeline.stage);
-  }
-}
 
 // Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1, neighbours so that the
 // epilogue reads and writes float2. Lane 4g + q has these of the 16 rows of its warp (A_K), or of the 32 rows of two
@@ -161,7 +49,7 @@ struct Consumer {
       int r = lane % 8, row = 16 * warp + 2 * r + ((r < 4) == (lane / 8 % 2));
       offset_a = row * 128 + (lane / 16 ^ row % 8) * 16;
     } else {
-      offset_a = warp / 2 * (4 * P::SLAB * P::K) + q * 128 + (chunk ^ q) * 16 + g % 2 * 8;
+      offset_a = warp / 2 * P::SLAB + q * 128 + (chunk ^ q) * 16 + g % 2 * 8;
     }
   }
 
@@ -191,12 +79,13 @@ struct Consumer {
 
   // multiply sums over k_tiles. a is read two wgmma groups ahead, into registers of a group that has ended: there are
   // four sets of registers, and at most two groups under way.
-  __device__ void multiply(Pipeline<P> &pipeline, int k_tiles) {
+  __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &t, const Gemm &) {
+    const int k_tiles = t.k_tiles();
 #pragma unroll
     for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::X3 ? i : 0] = 0;
     float a[4][4], lo[4][4];
     auto add = [&](int k8, uint64_t b) {
-      b += k8 * NEXT_EIGHT_K;
+      b += k8 * NEXT_K<false>;
       wgmma_fence();
       if constexpr (P::X3) {
         wgmma(d, lo[k8], b);
@@ -212,7 +101,7 @@ struct Consumer {
     int before = 0;
     for (int i = 0; i < k_tiles; i++) {
       const char *tile = pipeline.stage_base();
-      uint64_t b = descriptor(tile + P::A);
+      uint64_t b = descriptor<false>(tile + P::A);
       int stage = pipeline.stage;
       pipeline.next();
       add(0, b);
@@ -241,28 +130,9 @@ struct Consumer {
     }
   }
 
-  // reduce_split_k adds the sums of the cluster's CTAs in the order of k, and leaves this CTA's 1/SPLIT_K of the
-  // columns in d[0], d[1], ...
-  __device__ void reduce_split_k(float *sums) {
-    constexpr int OWN = P::N / 2 / P::SPLIT_K;
-#pragma unroll
-    for (int i = 0; i < P::N / 2; i += 4) *(float4 *)(sums + (i / 4 * WARPS * 32 + thread) * 4) = make_float4(d[i], d[i + 1], d[i + 2], d[i + 3]);
-    barrier_cluster();
-#pragma unroll
-    for (int r = 0; r < P::SPLIT_K; r++) {
-      unsigned from = mapa(sums + ((OWN / 4 * cluster_ctarank()) * WARPS * 32 + thread) * 4, r);
-#pragma unroll
-      for (int i = 0; i < OWN; i += 4) {
-        float4 v = ld_shared_cluster(from + i / 4 * (WARPS * 32 * 16));
-        d[i] = r ? d[i] + v.x : v.x, d[i + 1] = r ? d[i + 1] + v.y : v.y, d[i + 2] = r ? d[i + 2] + v.z : v.z, d[i + 3] = r ? d[i + 3] + v.w : v.w;
-      }
-    }
-    barrier_cluster_arrive();
-  }
-
   __device__ void store(const Gemm &gemm, int m0, int n0) {
     constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
-    Extents e(gemm);
+    Extents e = P::extents(gemm);
     Epilogue<LAYOUT> epilogue{gemm};
     int x = m0 + m, y0 = n0 + n + (P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0);
     bool swapped = P::A_K && g >= 4;

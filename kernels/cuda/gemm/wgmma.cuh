@@ -1,13 +1,17 @@
-// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a[64,8]·b[N,8]ᵀ in tf32, by the four warps
-// of a warpgroup. It is asynchronous: a warpgroup issues several, commits them as a group, and waits for older
-// groups. Lane 4g + t of warp q owns
+// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a·b by the four warps of a warpgroup, of 8 k
+// in tf32 and 16 k in bf16. It is asynchronous: a warpgroup issues several, commits them as a group, and waits for
+// older groups. Lane 4g + t of warp q owns, and in tf32 gives,
 //
 //           k=t   k=t+4                     n=8j+2t   8j+2t+1
 //   m=g     a[0]  a[2]           d  m=g     d[4j]     d[4j+1]        m from 16q on
 //   m=g+8   a[1]  a[3]              m=g+8   d[4j+2]   d[4j+3]
 //
-// b is in shared memory with k contiguous, as tf32 requires: rows of 128 bytes, 32 k, in TMA's 128-byte swizzle. The
-// tensor cores ignore the last 13 bits of an operand, which must be rounded before.
+// b, and in bf16 also a, is in shared memory, in lines of 128 bytes in TMA's 128-byte swizzle:
+//
+//   K-major   a line is 32 k of tf32, or 64 k of bf16, of one row of a or column of b; eight lines are 1024 bytes
+//   MN-major  only bf16: a line is 64 rows of a, or columns of b, of one k; a slab of 64 has its lines one after the other
+//
+// In tf32 the tensor cores ignore the last 13 bits of an operand, which must be rounded before.
 #ifndef WGMMA_CUH
 #define WGMMA_CUH
 
@@ -18,15 +22,20 @@ namespace gemm {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// descriptor describes an operand in shared memory: rows of 128 bytes, swizzled in groups of eight, on a 1024-byte
-// boundary. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16 in 16-29 (unused
-// with a swizzle), stride/16 between groups of 8 rows in 32-45, swizzle 128B in 62-63.
-__device__ inline uint64_t descriptor(const void *shared) {
+// descriptor describes an operand in shared memory, on a 1024-byte boundary: groups of eight lines, one after the
+// other. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16 in 16-29, stride byte
+// offset/16 in 32-45, swizzle 128B in 62-63. The stride is between groups of eight lines: eight rows or columns if
+// K-major, eight k if MN-major. The leading offset is between the slabs of an MN-major operand. It is 1 if K-major, and
+// unused.
+template <bool MN_MAJOR>
+__device__ uint64_t descriptor(const void *shared, int slab = 0) {
   constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, GROUP = 1024;
-  return SWIZZLE_128B | GROUP >> 4 << 32 | uint64_t(1) << 16 | (address(shared) & 0x3ffff) >> 4;
+  return SWIZZLE_128B | GROUP >> 4 << 32 | uint64_t(MN_MAJOR ? slab >> 4 : 1) << 16 | (address(shared) & 0x3ffff) >> 4;
 }
 
-constexpr uint64_t NEXT_EIGHT_K = 32 >> 4;  // added to a descriptor: 8 k are 32 bytes
+// NEXT_K, added to a descriptor, is the next k that an instruction takes: 32 bytes of each line, or 16 lines.
+template <bool MN_MAJOR>
+constexpr uint64_t NEXT_K = (MN_MAJOR ? 16 * 128 : 32) >> 4;
 
 __device__ inline float truncated(float f) { return __uint_as_float(__float_as_uint(f) & ~0u << 13); }
 
@@ -96,6 +105,30 @@ __device__ inline void wgmma(float (&d)[128], const float (&a)[4], uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" NAMES_128 "}, {%128,%129,%130,%131}, %132, 1, 1, 1;"
                : D32(0), D32(32), D32(64), D32(96)
                : A4, "l"(b));
+}
+
+// wgmma_bf16 issues d += a·b of descriptors, or d = a·b if add is 0. Until its group has ended, d must not be read, nor
+// the operands be overwritten.
+template <bool A_MN_MAJOR, bool B_MN_MAJOR>
+__device__ inline void wgmma_bf16(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32 "}, %32, %33, p, 1, 1, %35, %36;\n}"
+               : D32(0)
+               : "l"(a), "l"(b), "r"(add), "n"(int(A_MN_MAJOR)), "n"(int(B_MN_MAJOR)));
+}
+template <bool A_MN_MAJOR, bool B_MN_MAJOR>
+__device__ inline void wgmma_bf16(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64 "}, %64, %65, p, 1, 1, %67, %68;\n}"
+               : D32(0), D32(32)
+               : "l"(a), "l"(b), "r"(add), "n"(int(A_MN_MAJOR)), "n"(int(B_MN_MAJOR)));
+}
+template <bool A_MN_MAJOR, bool B_MN_MAJOR>
+__device__ inline void wgmma_bf16(float (&d)[128], uint64_t a, uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128 "}, %128, %129, p, 1, 1, %131, %132;\n}"
+               : D32(0), D32(32), D32(64), D32(96)
+               : "l"(a), "l"(b), "r"(add), "n"(int(A_MN_MAJOR)), "n"(int(B_MN_MAJOR)));
 }
 
 #undef D8

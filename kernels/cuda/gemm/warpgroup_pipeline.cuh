@@ -1,0 +1,282 @@
+// What GEMMs by warpgroup MMA have in common: tiles, the pipeline that loads them, the kernel, and its launch. A
+// Policy is derived from Stages and has
+//
+//   Consumer        what multiplies and stores: multiply, reduce, store
+//   A_K, B_K        k is contiguous in a, in b
+//   FORMAT          how TMA loads them
+//   extents, a, b   of a Gemm
+//
+// A CTA computes tiles of TILE_M×N one after the other. k-tiles, whose lines are 128 bytes as the swizzle is, pass
+// through a pipeline in shared memory. Each stage has three mbarriers:
+//
+//   threads                                                                   mbarrier whose phase they end
+//   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
+//   LO_WARPS, for 3xtf32       wait full → write lo of b → ...                lo_full: lo is written
+//   consumers, 2 warpgroups    wait full, lo_full → wgmma ...                 empty: all warps have read it
+#ifndef WARPGROUP_PIPELINE_CUH
+#define WARPGROUP_PIPELINE_CUH
+
+#include "epilogue.cuh"
+#include "grouped.cuh"
+#include "wgmma.cuh"
+
+namespace gemm {
+
+constexpr int WARPGROUP = 128;                       // threads
+constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply, and their warps
+constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that write the lo of b
+
+// Extents are those of out[m,n].
+struct Extents {
+  int m, n, k;
+};
+
+constexpr int TILE_M = 64 * CONSUMERS;
+
+// tiles_of returns how many tiles of TILE_M×n cover out.
+inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m, TILE_M) * ceil_div(e.n, n); }
+
+// Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile. ELEMENT is
+// the bytes of an element of a and b. X3 is 3xtf32.
+template <int ELEMENT, bool X3_, int N_, int SPLIT_K_>
+struct Stages {
+  static constexpr bool X3 = X3_;
+  static constexpr int LINE = 128, M = TILE_M, N = N_, K = LINE / ELEMENT, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
+  // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with 1024 to
+  // align the first stage.
+  static constexpr int A = LINE * M, B = LINE * N, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
+  static constexpr int BARRIERS = STAGES * STAGE, BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
+  // Where k is not contiguous, TMA loads slabs of a line of rows or columns and all k of the k-tile.
+  static constexpr int SLAB = LINE * K;
+  // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
+  static constexpr int RASTER_M = 16;
+  static_assert(SPLIT_K == 1 || 4 * M * N <= BARRIERS, "the sums fit in the stages, which they overwrite");
+};
+
+// encode_operand makes the tensor map of an operand of rows×k, for tiles of tile_rows.
+template <typename P>
+int encode_operand(TensorMap &map, const void *array, bool k_contiguous, int rows, int k, int tile_rows) {
+  if (k_contiguous) return encode<2>(map, array, {{k, 1, P::K}, {rows, k, tile_rows}}, P::FORMAT);
+  return encode<2>(map, array, {{rows, 1, P::K}, {k, rows, P::K}}, P::FORMAT);
+}
+
+template <typename P>
+int prepare(TmaGemm &out, const Gemm &g) {
+  static_cast<Gemm &>(out) = g;
+  Extents e = P::extents(g);
+  int code = encode_operand<P>(out.map[0], P::a(g), P::A_K, e.m, e.k, P::M);
+  return code ? code : encode_operand<P>(out.map[1], P::b(g), P::B_K, e.n, e.k, P::N);
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// Tile is the index-th tile of a group: its GEMM, its first row and column, and this CTA's k-tiles of it.
+template <typename P>
+struct Tile {
+  int gemm = 0, m0, n0, k_first, k_end;
+
+  __device__ Tile(const Group<TmaGemm> &group, int index) {
+    while (index >= group.ends[gemm]) gemm++;
+    if (gemm > 0) index -= group.ends[gemm - 1];
+    Extents e = P::extents(group.gemms[gemm]);
+    int tiles_m = ceil_div(e.m, P::M), tiles_n = ceil_div(e.n, P::N), k_tiles = ceil_div(e.k, P::K);
+    int strip = index / (P::RASTER_M * tiles_n) * P::RASTER_M, rows = min(tiles_m - strip, P::RASTER_M), i = index % (P::RASTER_M * tiles_n);
+    m0 = (strip + i % rows) * P::M, n0 = i / rows * P::N;
+    int rank = P::SPLIT_K > 1 ? cluster_ctarank() : 0;
+    k_first = k_tiles * rank / P::SPLIT_K, k_end = k_tiles * (rank + 1) / P::SPLIT_K;
+  }
+
+  __device__ int k_tiles() const { return k_end - k_first; }
+};
+
+// Pipeline has the stages, their mbarriers, and the stage that this thread has come to.
+template <typename P>
+struct Pipeline {
+  char *stages;
+  Mbarrier *full, *lo_full, *empty;
+  int stage = 0, phase = 0;
+
+  __device__ explicit Pipeline(char *shared)
+      : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), lo_full(full + P::STAGES), empty(lo_full + P::STAGES) {}
+
+  __device__ void start() {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < P::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(lo_full + i, LO_WARPS), mbarrier_init(empty + i, WARPS);
+      fence_mbarrier_init();
+    }
+    __syncthreads();
+  }
+
+  __device__ void next() {
+    if (++stage == P::STAGES) stage = 0, phase ^= 1;
+  }
+
+  __device__ char *stage_base() const { return stages + stage * P::STAGE; }
+  __device__ void wait_full() {
+    mbarrier_wait(full + stage, phase);
+    if (P::X3) mbarrier_wait(lo_full + stage, phase);
+  }
+  // wait_empty waits for the phase before; the first time that is phase -1, which counts as ended.
+  __device__ void wait_empty() { mbarrier_wait(empty + stage, phase ^ 1); }
+  __device__ void release(int stage) {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + stage);
+  }
+
+  // load_operand loads the k-tile of ROWS rows of an operand.
+  template <bool K_CONTIGUOUS, int ROWS>
+  __device__ static void load_operand(char *to, const TensorMap &map, int row, int k, Mbarrier *barrier) {
+    if constexpr (K_CONTIGUOUS) {
+      tma_load(to, map, k, row, barrier);
+    } else {
+#pragma unroll
+      for (int i = 0; i < ROWS; i += P::K) tma_load(to + i / P::K * P::SLAB, map, row + i, k, barrier);
+    }
+  }
+
+  // load loads the k-tiles of a tile. The producer calls it, one thread.
+  __device__ void load(const Group<TmaGemm> &group, int index) {
+    Tile<P> tile(group, index);
+    const TmaGemm &g = group.gemms[tile.gemm];
+    for (int k = tile.k_first * P::K; k < tile.k_end * P::K; k += P::K, next()) {
+      wait_empty();
+      Mbarrier *barrier = full + stage;
+      mbarrier_arrive_expect_tx(barrier, P::LOADED);
+      load_operand<P::A_K, P::M>(stage_base(), g.map[0], tile.m0, k, barrier);
+      load_operand<P::B_K, P::N>(stage_base() + P::A, g.map[1], tile.n0, k, barrier);
+    }
+  }
+};
+
+// write_lo_b writes this thread's share of the lo of b, what truncation drops, behind each k-tile's b.
+template <typename P>
+__device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
+  for (int i = 0; i < k_tiles; i++, pipeline.next()) {
+    mbarrier_wait(pipeline.full + pipeline.stage, pipeline.phase);
+    float4 *b = (float4 *)(pipeline.stage_base() + P::A), *lo = b + P::B / 16;
+#pragma unroll 4
+    for (int e = threadIdx.x - 32; e < P::B / 16; e += 32 * LO_WARPS) {
+      float4 v = b[e];
+      lo[e] = make_float4(v.x - truncated(v.x), v.y - truncated(v.y), v.z - truncated(v.z), v.w - truncated(v.w));
+    }
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(pipeline.lo_full + pipeline.stage);
+  }
+}
+
+// reduce_split_k adds the sums d of the cluster's CTAs in the order of k, and leaves this CTA's 1/SPLIT_K of the
+// columns in d[0], d[1], ... The sums overwrite the stages.
+template <typename P>
+__device__ void reduce_split_k(float (&d)[P::N / 2], float *sums) {
+  constexpr int OWN = P::N / 2 / P::SPLIT_K;
+  const int thread = threadIdx.x - WARPGROUP;
+  bar_sync(1, WARPS * 32);  // all consumers have read the stages
+#pragma unroll
+  for (int i = 0; i < P::N / 2; i += 4) *(float4 *)(sums + (i / 4 * WARPS * 32 + thread) * 4) = make_float4(d[i], d[i + 1], d[i + 2], d[i + 3]);
+  barrier_cluster();
+#pragma unroll
+  for (int r = 0; r < P::SPLIT_K; r++) {
+    unsigned from = mapa(sums + ((OWN / 4 * cluster_ctarank()) * WARPS * 32 + thread) * 4, r);
+#pragma unroll
+    for (int i = 0; i < OWN; i += 4) {
+      float4 v = ld_shared_cluster(from + i / 4 * (WARPS * 32 * 16));
+      d[i] = r ? d[i] + v.x : v.x, d[i + 1] = r ? d[i + 1] + v.y : v.y, d[i + 2] = r ? d[i + 2] + v.z : v.z, d[i + 3] = r ? d[i + 3] + v.w : v.w;
+    }
+  }
+  barrier_cluster_arrive();
+}
+
+#endif
+
+#if HAVE_WARPGROUP
+
+template <typename P>
+__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) char shared[];
+  Pipeline<P> pipeline(shared + (-address(shared) & 1023));
+  pipeline.start();
+  pdl_wait();
+  int first = blockIdx.x / P::SPLIT_K, step = gridDim.x / P::SPLIT_K;
+  if (threadIdx.x < WARPGROUP) {
+    setmaxnreg_dec<40>();  // 128·40 + 256·216 of the CTA's 384·160 registers
+    for (int tile = first; tile < tiles; tile += step) {
+      if (threadIdx.x == 0) pipeline.load(group, tile);
+      if (P::X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
+    }
+    if (P::SPLIT_K > 1) {
+      __syncwarp();
+      barrier_cluster();
+      barrier_cluster_arrive();
+    }
+  } else {
+    setmaxnreg_inc<216>();
+    typename P::Consumer consumer;
+    for (int i = first; i < tiles; i += step) {
+      Tile<P> tile(group, i);
+      const Gemm &g = group.gemms[tile.gemm];
+      consumer.multiply(pipeline, tile, g);
+      if constexpr (P::SPLIT_K > 1) reduce_split_k<P>(consumer.d, (float *)pipeline.stages);
+      consumer.store(g, tile.m0, tile.n0);
+      __syncwarp();  // lanes past the last row may return from store early
+    }
+  }
+  if (P::SPLIT_K > 1) barrier_cluster_wait();  // the other CTAs may still read this one's sums
+#else
+  __trap();  // never runs: compute capability 9.0 loads the sm_90a code
+#endif
+}
+
+// launch_policy launches GEMMs of one layout, at most Group::MAX.
+template <typename P>
+int launch_policy(uintptr_t stream, const Gemm *g, int count) {
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, warpgroup_gemm<P>, P::BYTES)) return code;
+  Group<TmaGemm> group = {};
+  int64_t all = 0;
+  for (int i = 0; i < count; i++) {
+    if (int code = prepare<P>(group.gemms[i], g[i])) return code;
+    all += tiles_of(P::extents(g[i]), P::N), group.ends[i] = int(all);
+  }
+  if (all > INT32_MAX) return cudaErrorInvalidValue;
+  unsigned sms = device().sms, ctas = P::SPLIT_K > 1 ? unsigned(all) * P::SPLIT_K : unsigned(std::min(all, int64_t(sms)));
+  // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves idle, so
+  // that some GPCs have more work than others.
+  bool pdl = P::SPLIT_K > 1 || 16 * ctas >= 15 * sms;
+  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(all));
+}
+
+// launch_fastest chooses the Policy of a Family with the least estimated time: waves × (k-tiles × ns of a k-tile + ns of
+// a tile's start and end), by figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of
+// bf16. A k-tile of 3xtf32 takes three times as long, and registers limit its N to 128. In split-K, which a Family may
+// have in PAIRS, a CTA computes one tile only, so all must be one wave.
+template <typename Family>
+int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
+  using P = typename Family::template Policy<128, 1>;
+  int64_t k_tiles = ceil_div(g->k, P::K), sms = device().sms;
+  auto ns = [&](int n, int split_k, int k_tile, int start_and_end) {
+    int64_t ctas = 0;
+    for (int i = 0; i < count; i++) ctas += tiles_of(P::extents(g[i]), n) * split_k;
+    if (split_k > 1 && ctas > sms) return INT64_MAX;
+    return ceil_div(ctas, sms) * (ceil_div(k_tiles, split_k) * k_tile * (P::X3 ? 3 : 1) + start_and_end);
+  };
+  int64_t n128 = ns(128, 1, 370, 4000), best = n128;
+  if constexpr (!P::X3) {
+    int64_t n256 = ns(256, 1, 650, 6000);
+    if (n256 <= n128) best = n256;
+  }
+  if constexpr (Family::PAIRS) {
+    int64_t n128_pair = ns(128, 2, 370, 6000), n64_pair = ns(64, 2, 250, 5000);
+    if (n64_pair < std::min(best, n128_pair)) return launch_policy<typename Family::template Policy<64, 2>>(stream, g, count);
+    if (n128_pair < best) return launch_policy<typename Family::template Policy<128, 2>>(stream, g, count);
+  }
+  if constexpr (!P::X3)
+    if (best < n128) return launch_policy<typename Family::template Policy<256, 1>>(stream, g, count);
+  return launch_policy<P>(stream, g, count);
+}
+
+#endif
+
+}  // namespace gemm
+
+#endif
