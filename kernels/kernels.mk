@@ -18,7 +18,7 @@ NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) -arch=sm_90 -Xptxas --help -x 
 	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
 endif
 
-# Warpgroup MMA (warpgroup.cu) takes nvcc 12.1 or newer and its own target, sm_90a, next to
+# Warpgroup MMA (warpgroup.cu, bf16_warpgroup.cu) takes nvcc 12.1 or newer and its own target, sm_90a, next to
 # the others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
 # leave 1024 to each quarter of an SM, where add_updates runs at the same time (elementwise.cu).
 kernels_hopper := $(filter all all-major sm_90 sm_90a,$(CUDA_ARCH)) \
@@ -73,7 +73,7 @@ $(kernels_compiler): FORCE
 
 $(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler) | $(kernels_build)/said
 	@mkdir -p $(@D)
-	$(NVCC) -arch=$(CUDA_ARCH) $(if $(filter %/warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
+	$(NVCC) -arch=$(CUDA_ARCH) $(if $(filter %warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
 else
 kernels_for := a GPU that the CPU emulates: a minute
 EMULATOR := $(KERNELS)/emulator

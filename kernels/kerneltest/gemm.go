@@ -134,10 +134,15 @@ func (s *suite) dgradWgrad(m, n, k int, unaligned bool) {
 func (s *suite) gemm(g kernels.GEMM, m, n, k int) {
 	for _, exact := range []bool{true, false} {
 		o := s.operands(g, m, n, k, exact)
-		c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...), unaligned: s.r.IntN(3) == 0}
-		s.do(c, 2)
-		s.compare(c, o)
+		s.single(o, s.r.IntN(3) == 0)
 	}
+}
+
+// single compares one GEMM.
+func (s *suite) single(o operands, unaligned bool) {
+	c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...), unaligned: unaligned}
+	s.do(c, 2)
+	s.compare(c, o)
 }
 
 // nanGEMM checks that a NaN in a row of x makes all of that row of y NaN, and no other. A ReLU by fmaxf
@@ -149,9 +154,7 @@ func (s *suite) nanGEMM(g kernels.GEMM, m, n, k int) {
 	for j := range n {
 		o.want[row*n+j] = math.NaN()
 	}
-	c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...), unaligned: s.r.IntN(3) == 0}
-	s.do(c, 2)
-	s.compare(c, o)
+	s.single(o, s.r.IntN(3) == 0)
 }
 
 // group compares wgrads of these m, n and k, as one operation.
@@ -164,8 +167,6 @@ func (s *suite) group(sizes ...[3]int) {
 // groupOnce is group once, with images for some of the wgrads.
 func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3]int) {
 	var all []operands
-	var group []kernels.GEMM
-	var out, rounded, in arrays
 	for _, z := range sizes {
 		g := wgrad
 		if s.r.Float64() < images {
@@ -174,8 +175,17 @@ func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3
 		if s.r.IntN(3) == 0 {
 			g.Epilogue = kernels.None
 		}
-		o := s.operands(g, z[0], z[1], z[2], exact)
-		all, group = append(all, o), append(group, o.g)
+		all = append(all, s.operands(g, z[0], z[1], z[2], exact))
+	}
+	s.grouped(all, unaligned)
+}
+
+// grouped compares wgrads, as one operation.
+func (s *suite) grouped(all []operands, unaligned bool) {
+	var group []kernels.GEMM
+	var out, rounded, in arrays
+	for _, o := range all {
+		group = append(group, o.g)
 		out, rounded, in = append(out, o.out), append(rounded, o.rounded), append(in, o.in...)
 	}
 	c := Call{op: groupOp(group), arrays: slices.Concat(out, rounded, in), unaligned: unaligned}

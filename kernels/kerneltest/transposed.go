@@ -73,8 +73,16 @@ func (s *suite) transposes() {
 		switch {
 		case s.slow() && !d.hasWarpgroup(): // no other kernel than at a smaller size
 			large = nil
+		case s.slow() && s.bf16: // tiles of 128 and of 64 columns on 132 SMs, and on 20 of 256, and of 128 in pairs
+			if large = [][3]int{{1032, 784, 264}, {264, 784, 1032}}; d.sms() < 100 {
+				large[1] = [3]int{264, 264, 2872}
+			}
 		case s.slow():
 			large = [][3]int{{260, 784, 1028}, {1028, 784, 260}} // on 20 SMs, and on 132, all of that too
+		}
+		if s.bf16 {
+			s.largeBF16(large)
+			large = nil
 		}
 		for _, z := range large {
 			s.gemm(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.Activate}, z[0], z[1], z[2])
@@ -108,12 +116,42 @@ func (s *suite) transposes() {
 	s.wgradsTransposed(sizes...)
 }
 
-// hasWarpgroup reports whether large GEMMs use warpgroup MMA.
+// largeBF16 checks all that GEMMs in BF16 do to their sums, on sizes near these whose rows are whole multiples of
+// 16 bytes, alone and as a group.
+func (s *suite) largeBF16(sizes [][3]int) {
+	for _, exact := range []bool{true, false} {
+		var group []operands
+		for _, z := range sizes {
+			for i := range z {
+				z[i] = (z[i] + 7) &^ 7
+			}
+			for _, g := range gemms {
+				if g.Indices == 0 {
+					s.single(s.operands(g, z[0], z[1], z[2], exact), false)
+				}
+			}
+			group = append(group, s.operands(wgrad, z[1], z[2], z[0], exact), s.operands(kernels.GEMM{Layout: kernels.TN}, z[2], z[1], z[0]+3, exact))
+		}
+		s.grouped(group, false)
+	}
+}
+
+// sms returns the number of the GPU's SMs.
+func (d cuda) sms() int {
+	info, _ := kernels.Device()
+	return info.SMs
+}
+
+// hasWarpgroup reports whether large GEMMs use warpgroup MMA. In BF16 none want a transpose.
 func (d cuda) hasWarpgroup() bool {
 	g := wgrad
 	g.C, g.A, g.B = 1<<12, 1<<12, 1<<12
 	g.M, g.N, g.K = 2048, 2048, 2048
-	return kernels.WantsTransposed(d.precision, g)
+	p := d.precision
+	if p == kernels.BF16 {
+		p = kernels.TF32
+	}
+	return kernels.WantsTransposed(p, g)
 }
 
 func (s *suite) dgradTransposed(m, n, k int, exact, unaligned bool) {

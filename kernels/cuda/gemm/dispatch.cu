@@ -72,11 +72,19 @@ bool warpgroup_large(const Gemm &g) {
 
 bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
 
+bool bf16_warpgroup_fits(const Gemm &g) {
+  return g.aligned() && !g.indices && g.m >= 128 && g.n >= 128 && g.k >= (g.layout == TN ? 256 : 128) && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
+}
+
 int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
   int64_t all = 0;
   for (int i = 0; i < count; i++) all += tiles(g[i]);
   return all;
 }
+
+// bf16_warpgroup_enough: in the narrowest tiles, and split-K, there are CTAs for half of the SMs. These tiles are half as
+// wide as those that are counted, and each has two CTAs.
+bool bf16_warpgroup_enough(const Gemm *g, int count) { return 8 * sum(g, count, warpgroup_tiles) >= device().sms; }
 
 // Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
@@ -96,7 +104,7 @@ const Row rows[] = {
     // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ, and with tiles for a third of the SMs, since they have no
     // split-K here.
     {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
-     [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_wgrad_tiles) >= device().sms; }},
+     [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_tiles) >= device().sms; }},
     {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
     // wgrads of a small batch, as above.
     {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
@@ -125,8 +133,11 @@ const Row rows[] = {
     // Rows that are not whole float4. In training only the classifier has them.
     {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
 
-    // --- bf16 on the tensor cores, by mma.sync ---
+    // --- bf16 on the tensor cores ---
 
+    // Large GEMMs, by warpgroup MMA, which reads operands as they are in memory.
+    {ON_TN, BF16, WARPGROUP, bf16_warpgroup_fits, nullptr, bf16_warpgroup_wgrad, bf16_warpgroup_enough},
+    {FORWARD_DGRAD, BF16, WARPGROUP, bf16_warpgroup_fits, bf16_warpgroup, nullptr, bf16_warpgroup_enough},
     // wgrads of a small batch, as above, and those of uint8 input.
     {ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads},
     // Ten classes, and a large batch.

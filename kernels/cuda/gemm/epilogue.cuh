@@ -14,6 +14,7 @@
 //   simt, tensorop      to a tile in shared memory, after the reduction of split-K (TileEpilogue)
 //   skinny              in registers, after the reduction of the warps' sums
 //   warpgroup           in registers; wgrad: red_add of delta
+//   bf16_warpgroup      in registers
 //   wgrad_*             in registers; by TMA: reduce-add of delta
 //   dgrad_wgrad         in registers: dgrad with the activation's derivative, wgrad with Sgd
 //

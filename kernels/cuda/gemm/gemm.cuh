@@ -25,7 +25,7 @@
 #define HAVE_TMA 0
 #endif
 
-// HAVE_WARPGROUP: kernels.mk compiles warpgroup.cu for warpgroup MMA.
+// HAVE_WARPGROUP: kernels.mk compiles this file for warpgroup MMA.
 #ifndef HAVE_WARPGROUP
 #define HAVE_WARPGROUP 0
 #endif
@@ -121,11 +121,13 @@ int bf16_unaligned(uintptr_t stream, const Gemm &g);
 int bf16_narrow_wgrad(uintptr_t stream, const Gemm &g);
 int bf16_wgrads(uintptr_t stream, const Gemm *g, int count);
 
-// Warpgroup MMA, if the GPU and the compiler have it. wgrads need dyᵀ at t.
+// Warpgroup MMA, if the GPU and the compiler have it. wgrads in tf32 need dyᵀ at t.
 bool warpgroup_possible();
 int warpgroup(uintptr_t stream, const Gemm &g);
 int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);
-int64_t warpgroup_wgrad_tiles(const Gemm &g);
+int bf16_warpgroup(uintptr_t stream, const Gemm &g);
+int bf16_warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);
+int64_t warpgroup_tiles(const Gemm &g);  // tiles of 128×128
 
 // dgrad_wgrad: NT with dReLU, and then b += alpha·yᵀ·a.
 int dgrad_wgrad(uintptr_t stream, const Gemm &g);

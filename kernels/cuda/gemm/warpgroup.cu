@@ -43,14 +43,14 @@ int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count) {
   return cudaSuccess;
 }
 
-int64_t warpgroup_wgrad_tiles(const Gemm &g) { return tiles_of({g.m, g.n, g.k}, 128); }
+int64_t warpgroup_tiles(const Gemm &g) { return tiles_of({g.m, g.n, g.k}, 128); }
 
 #else
 
 bool warpgroup_possible() { return false; }
 int warpgroup(uintptr_t, const Gemm &) { return cudaErrorNotSupported; }
 int warpgroup_wgrad(uintptr_t, const Gemm *, int) { return cudaErrorNotSupported; }
-int64_t warpgroup_wgrad_tiles(const Gemm &) { return 0; }
+int64_t warpgroup_tiles(const Gemm &) { return 0; }
 
 #endif
 

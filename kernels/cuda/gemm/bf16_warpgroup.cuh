@@ -1,0 +1,177 @@
+// The operands and the consumers of bf16_warpgroup.cu.
+#ifndef BF16_WARPGROUP_CUH
+#define BF16_WARPGROUP_CUH
+
+#include "warpgroup_pipeline.cuh"
+
+#include "warp.cuh"
+
+namespace gemm {
+
+template <int LAYOUT, typename P>
+struct Bf16Consumer;
+
+// Bf16 has the policies of a layout.
+template <int LAYOUT>
+struct Bf16 {
+  static constexpr bool PAIRS = true;
+
+  template <int N, int SPLIT_K>
+  struct Policy : Stages<sizeof(bf16), false, N, SPLIT_K> {
+    using Consumer = Bf16Consumer<LAYOUT, Policy>;
+    static constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;
+    static constexpr TileFormat FORMAT = TileFormat::SWIZZLE_128B_BF16;
+    __host__ __device__ static Extents extents(const Gemm &g) { return {g.m, g.n, g.k}; }
+    static const float *a(const Gemm &g) { return g.a; }
+    static const float *b(const Gemm &g) { return g.b; }
+  };
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// prefetch_l2 has whole 16-byte chunks of global memory loaded to L2.
+__device__ inline void prefetch_l2(const void *from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+// transpose_quad transposes the 4×4 words of four lanes: lane q of a quad gets word q of each, in the order of lanes.
+__device__ inline void transpose_quad(uint32_t (&w)[4]) {
+#pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {
+    bool upper = threadIdx.x & bit;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (i & bit) continue;
+      uint32_t got = __shfl_xor_sync(ALL, upper ? w[i] : w[i + bit], bit);
+      (upper ? w[i] : w[i + bit]) = got;
+    }
+  }
+}
+
+// Bf16Consumer is a lane's part of a tile. Lane 4g + q has columns 8j + 2q and the next one of rows g and g+8 of its
+// warp's 16 rows, in d[4j] to d[4j+3]. For each 32 columns of bf16, the four lanes of a row exchange these, so that
+// lane q has columns 8q to 8q+7, 16 bytes.
+template <int LAYOUT, typename P>
+struct Bf16Consumer {
+  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
+
+  const int thread = threadIdx.x - WARPGROUP, lane = thread % 32, q = lane % 4;
+  float d[P::N / 2];  // wgmma's accumulators
+
+  // multiply_k_tile starts to multiply the k-tile of the pipeline's stage, as one wgmma group, and goes on to the next
+  // stage. It returns the stage. The first k-tile overwrites d.
+  template <bool FIRST>
+  __device__ int multiply_k_tile(Pipeline<P> &pipeline) {
+    const char *base = pipeline.stage_base();
+    // In either order, the lines of a warpgroup's 64 rows are one after the other.
+    uint64_t a = descriptor<!P::A_K>(base + thread / WARPGROUP * (64 * P::LINE), P::SLAB), b = descriptor<!P::B_K>(base + P::A, P::SLAB);
+    wgmma_fence();
+#pragma unroll
+    for (int k16 = 0; k16 < P::K / 16; k16++) wgmma_bf16<!P::A_K, !P::B_K>(d, a + k16 * NEXT_K<!P::A_K>, b + k16 * NEXT_K<!P::B_K>, !FIRST || k16 > 0);
+    wgmma_commit_group();
+    int stage = pipeline.stage;
+    pipeline.next();
+    return stage;
+  }
+
+  // multiply sums over the k-tiles of a tile, of which there is one at least. While one is multiplied, the next one is
+  // waited for.
+  __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &tile, const Gemm &gemm) {
+    pipeline.wait_full();
+    int before = multiply_k_tile<true>(pipeline);
+    prefetch_source(tile, gemm);
+    for (int k_tiles = tile.k_tiles() - 1; k_tiles > 0; k_tiles--) {
+      pipeline.wait_full();
+      int stage = multiply_k_tile<false>(pipeline);
+      wgmma_wait_group<1>();
+      pipeline.release(before);
+      before = stage;
+    }
+    wgmma_wait_group<0>();
+    pipeline.release(before);
+  }
+
+  // prefetch_source has what the epilogue reads loaded to L2, while the tile is computed.
+  __device__ void prefetch_source(const Tile<P> &tile, const Gemm &g) const {
+    int row = tile.m0 + thread / 32 * 16 + lane, n0 = tile.n0 + first_column();
+    if (LAYOUT == NN || g.epilogue == KERNELS_NONE || lane >= 16 || row >= g.m || n0 >= g.n) return;
+    constexpr int ELEMENT = LAYOUT == TN ? sizeof(float) : sizeof(bf16);
+    const char *source = (const char *)Epilogue<LAYOUT>{g}.source();
+    prefetch_l2(source + (int64_t(row) * g.n + n0) * ELEMENT, min(COLUMNS, g.n - n0) * ELEMENT);
+  }
+
+  // first_column returns the first column of this CTA in the tile: in split-K it finishes a part of them.
+  __device__ static int first_column() { return P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0; }
+
+  // load_halves reads 32 columns of bf16 from the 16 bytes at from, as the lane has them in d.
+  __device__ static void load_halves(float2 (&to)[4], const bf16 *from, bool inside) {
+    uint4 chunk = inside ? __ldcg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
+    uint32_t w[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+    transpose_quad(w);
+#pragma unroll
+    for (int j = 0; j < 4; j++) to[j] = make_float2(to_float(w[j]), second_to_float(w[j]));
+  }
+
+  // store applies the epilogue to the tile and stores it. All lanes of a quad have the same rows.
+  __device__ void store(const Gemm &g, int m0, int n0) {
+    Epilogue<LAYOUT, true> epilogue{g};
+    const bool fused = epilogue.fused();
+    // c, as floats or halves, and a copy of it in bf16.
+    float *floats = LAYOUT == TN || !fused ? g.c : nullptr;
+    bf16 *halves = LAYOUT == TN ? g.rounded : fused ? (bf16 *)g.c : nullptr;
+    const int row = m0 + thread / 32 * 16 + lane / 4;
+    n0 += first_column();
+#pragma unroll
+    for (int first = 0; first < COLUMNS; first += BATCH) {
+      // All loads come before any store: a load behind a store waits for it.
+      float2 old[2][BATCH / 8] = {};
+#pragma unroll
+      for (int o = 0; o < 2; o++) {
+        const int64_t line = int64_t(row + 8 * o) * g.n;
+        const bool inside = row + 8 * o < g.m;
+        if (LAYOUT == TN && fused) {
+#pragma unroll
+          for (int j = 0; j < BATCH / 8; j++) {
+            int y = n0 + first + 8 * j + 2 * q;
+            if (inside && y < g.n) old[o][j] = __ldcg((const float2 *)(g.c + line + y));
+          }
+        }
+        if (LAYOUT == NT && fused) {
+#pragma unroll
+          for (int j = 0; j < BATCH / 8; j += 4) {
+            int y = n0 + first + 8 * j + 8 * q;
+            load_halves(*(float2(*)[4])(old[o] + j), (const bf16 *)g.y + line + y, inside && y < g.n);
+          }
+        }
+      }
+#pragma unroll
+      for (int o = 0; o < 2; o++) {
+        const int64_t line = int64_t(row + 8 * o) * g.n;
+        const bool inside = row + 8 * o < g.m;
+#pragma unroll
+        for (int j0 = 0; j0 < BATCH / 8; j0 += 4) {
+          uint32_t w[4];
+#pragma unroll
+          for (int j = 0; j < 4; j++) {
+            const float *sum = d + (first / 8 + j0 + j) * 4 + 2 * o;
+            int y = n0 + first + 8 * (j0 + j) + 2 * q;
+            float2 v = epilogue(row + 8 * o, y, make_float2(sum[0], sum[1]), old[o][j0 + j]);
+            if (floats && inside && y < g.n) *(float2 *)(floats + line + y) = v;
+            w[j] = to_bf16(v.x, v.y);
+          }
+          if (halves) {
+            transpose_quad(w);
+            int y = n0 + first + 8 * j0 + 8 * q;
+            if (inside && y < g.n) *(uint4 *)(halves + line + y) = make_uint4(w[0], w[1], w[2], w[3]);
+          }
+        }
+      }
+    }
+  }
+};
+
+#endif
+
+}  // namespace gemm
+
+#endif
