@@ -61,8 +61,12 @@ func (s *suite) smallGEMMs() {
 
 // fewGEMMs has a size for each case of a kernel.
 func (s *suite) fewGEMMs() {
+	few := [][3]int{{33, 20, 300}, {20, 10, 100}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}, {20, 48, 1008}, {116, 120, 100}, {60, 132, 132}, {700, 830, 20}, {700, 832, 36}}
+	if s.bf16 { // rows of whole chunks of eight
+		few = append(few, [][3]int{{260, 104, 136}, {72, 136, 264}, {24, 10, 264}, {328, 328, 40}}...)
+	}
 	for _, g := range gemms {
-		for _, z := range [][3]int{{33, 20, 300}, {20, 10, 100}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}, {20, 48, 1008}, {116, 120, 100}, {60, 132, 132}, {700, 830, 20}, {700, 832, 36}} {
+		for _, z := range few {
 			s.gemm(g, z[0], z[1], z[2])
 			if g.Layout == kernels.NN && g.Indices == 0 {
 				s.nanGEMM(g, z[0], z[1], z[2])

@@ -12,6 +12,8 @@
 #ifndef BF16_TENSOROP_CUH
 #define BF16_TENSOROP_CUH
 
+#include <cstring>
+
 #include "grouped.cuh"
 #include "split_k.cuh"
 
@@ -90,17 +92,25 @@ __device__ inline uint4 bf16_pixels(uint2 eight) {
   return make_uint4(bf16_pixels(eight.x, 0), bf16_pixels(eight.x, 2), bf16_pixels(eight.y, 0), bf16_pixels(eight.y, 2));
 }
 
-// load_eight reads eight elements of an unaligned row, or the first left of them and else zeros.
-template <typename T>
-__device__ uint4 load_eight(const T *from, int left) {
-  unsigned v[8];
+// load_eight reads eight bf16 by several V, on a boundary of whose size all rows begin and end, or the first left of them
+// and else zeros.
+template <typename V>
+__device__ uint4 load_eight(const bf16 *from, int left) {
+  constexpr int EACH = sizeof(V) / sizeof(bf16), COUNT = 8 / EACH;
+  V v[COUNT] = {};
 #pragma unroll
-  for (int i = 0; i < 8; i++) {
-    v[i] = 0;
-    if (i >= left) continue;
-    if constexpr (sizeof(T) == 1) v[i] = __float_as_uint(float(from[i])) >> 16;
-    else v[i] = from[i].bits;
-  }
+  for (int i = 0; i < COUNT; i++)
+    if (i * EACH < left) v[i] = ((const V *)from)[i];
+  uint4 eight;
+  memcpy(&eight, v, sizeof eight);
+  return eight;
+}
+
+__device__ inline uint4 load_eight_pixels(const uint8_t *from, int left) {
+  unsigned v[8] = {};
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    if (i < left) v[i] = __float_as_uint(float(from[i])) >> 16;
   return make_uint4(v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16);
 }
 
@@ -119,13 +129,11 @@ struct Loader {
   const int32_t *indices;  // null, or of the rows of uint8 input
   char *to;
   unsigned to_shared;
-  int width, line, column, x0, x_end, k0, k_end;
-  bool aligned;
+  int width, line, column, x0, x_end, k0, k_end, beyond;  // beyond: bytes of a row, and of its address, beyond 16-byte boundaries
 
-  __device__ Loader(const float *from, const int32_t *indices_, bool aligned_, int width_, int x, int x_end_, int k0_, int k_end_, char *tile,
-                    int thread)
+  __device__ Loader(const float *from, const int32_t *indices_, int width_, int x, int x_end_, int k0_, int k_end_, char *tile, int thread)
       : operand(from), indices(indices_), width(width_), line(thread / LINE), column(thread % LINE * 8), x0(x), x_end(x_end_), k0(k0_),
-        k_end(k_end_), aligned(aligned_) {
+        k_end(k_end_), beyond(int(uintptr_t(from) | 2 * width_) & 15) {
     to = tile + 2 * (line * T::STRIDE + column);
     to_shared = shared_address((const float *)to);
   }
@@ -150,10 +158,13 @@ struct Loader {
         if constexpr (ACCESS == PIXELS) {
           f.chunk[i] = *(const uint2 *)((const uint8_t *)operand + int64_t(indices[row]) * width + x);
         } else if (indices) {
-          f.chunk[i] = load_eight((const uint8_t *)operand + int64_t(indices[row]) * width + x, left);
+          f.chunk[i] = load_eight_pixels((const uint8_t *)operand + int64_t(indices[row]) * width + x, left);
         } else {
           auto from = (const bf16 *)operand + int64_t(row) * width + x;
-          f.chunk[i] = aligned ? *(const uint4 *)from : load_eight(from, left);
+          f.chunk[i] = beyond == 0       ? *(const uint4 *)from
+                       : beyond % 8 == 0 ? load_eight<uint2>(from, left)
+                       : beyond % 4 == 0 ? load_eight<unsigned>(from, left)
+                                         : load_eight<uint16_t>(from, left);
         }
       }
     }
@@ -193,8 +204,8 @@ struct Mainloop {
       : slice(threadIdx.x / C::SLICE), k_slice(ceil_div(part.k1 - part.k0, 16 * C::SLICES) * 16), k0(min(part.k1, part.k0 + slice * k_slice)),
         k_end(C::SLICES == 1 ? part.k1 : min(part.k1, k0 + k_slice)), k_tiles(ceil_div(k_end - k0, C::BK)),
         wm(threadIdx.x % C::SLICE / 32 / C::WN * (C::MI * 16)), wn(threadIdx.x / 32 % C::WN * (C::NI * 8)), stages(shared + slice * PIPELINE),
-        load_a(g.a, g.indices, g.aligned_a, A::K ? g.k : g.m, part.m0, g.m, k0, k_end, stages, threadIdx.x % C::SLICE),
-        load_b(g.b, nullptr, g.aligned_b, B::K ? g.k : g.n, part.n0, g.n, k0, k_end, stages + A::BYTES, threadIdx.x % C::SLICE),
+        load_a(g.a, g.indices, A::K ? g.k : g.m, part.m0, g.m, k0, k_end, stages, threadIdx.x % C::SLICE),
+        load_b(g.b, nullptr, B::K ? g.k : g.n, part.n0, g.n, k0, k_end, stages + A::BYTES, threadIdx.x % C::SLICE),
         read_a(shared_address((const float *)stages), wm), read_b(shared_address((const float *)stages) + A::BYTES, wn) {}
 
   // start copies the first k-tiles of some operands. When it has been called for both, the last of its groups are

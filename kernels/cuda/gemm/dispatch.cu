@@ -145,10 +145,10 @@ const Row rows[] = {
     // Few rows: latency counts.
     {FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
-    {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 192 || g.indices); }, bf16_low},
+    {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 256 || g.indices); }, bf16_low},
     // Rows that are not whole chunks of eight.
     {ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_operands(g) || g.indices; }, bf16_unaligned},
-    // Tiles for two thirds of the SMs, and fewer.
+    // Shapes that fill the GPU, and others.
     {ANY_LAYOUT, BF16, NOTHING, bf16_fills, bf16_square},
     {ANY_LAYOUT, BF16, NOTHING, always, bf16_medium},
 

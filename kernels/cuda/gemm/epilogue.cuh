@@ -11,7 +11,8 @@
 //
 // Where it is applied:
 //
-//   simt, tensorop      to a tile in shared memory, after the reduction of split-K (TileEpilogue)
+//   simt, tensorop,     to a tile in shared memory, after the reduction of split-K (TileEpilogue)
+//   bf16_tensorop
 //   skinny              in registers, after the reduction of the warps' sums
 //   warpgroup           in registers; wgrad: red_add of delta
 //   bf16_warpgroup      in registers
