@@ -53,7 +53,8 @@ __device__ inline void transpose_quad(uint32_t (&w)[4]) {
 // lane q has columns 8q to 8q+7, 16 bytes.
 template <int LAYOUT, typename P>
 struct Bf16Consumer {
-  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
+  // The columns that this CTA stores, and those of a batch: in TN registers hold what two batches of 32 read.
+  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = LAYOUT == TN || COLUMNS < 64 ? 32 : 64;
 
   const int thread = threadIdx.x - WARPGROUP, lane = thread % 32, q = lane % 4;
   float d[P::N / 2];  // wgmma's accumulators
@@ -103,69 +104,94 @@ struct Bf16Consumer {
   // first_column returns the first column of this CTA in the tile: in split-K it finishes a part of them.
   __device__ static int first_column() { return P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0; }
 
-  // load_halves reads 32 columns of bf16 from the 16 bytes at from, as the lane has them in d.
-  __device__ static void load_halves(float2 (&to)[4], const bf16 *from, bool inside) {
-    uint4 chunk = inside ? __ldcg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
-    uint32_t w[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-    transpose_quad(w);
+  // Rows has, of the lane's rows g and g+8, the place of column 0 of the CTA's part of the tile, and how many columns
+  // from there on are in c: none past the last row.
+  struct Rows {
+    int64_t at[2];
+    int columns[2];
+
+    __device__ Rows(const Gemm &g, int row, int n0) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) to[j] = make_float2(to_float(w[j]), second_to_float(w[j]));
+      for (int o = 0; o < 2; o++) at[o] = int64_t(row + 8 * o) * g.n + n0, columns[o] = row + 8 * o < g.m ? g.n - n0 : 0;
+    }
+  };
+
+  // Source is what the epilogue reads for BATCH columns of both rows: in TN float2s, as the sums are in d, in NT
+  // chunks of bf16.
+  using Chunk = typename std::conditional<LAYOUT == TN, float2, uint4>::type;
+  static constexpr int CHUNK = LAYOUT == TN ? 8 : 32;  // columns of four lanes
+  using Source = Chunk[2][BATCH / CHUNK];
+
+  __device__ void load(Source &source, const Gemm &g, const Rows &rows, int first) const {
+    if constexpr (LAYOUT != NN) {
+      if (g.epilogue == KERNELS_NONE) return;
+#pragma unroll
+      for (int o = 0; o < 2; o++) {
+        const int own = CHUNK / 4 * q, columns = rows.columns[o] - own;
+        const Chunk *from = LAYOUT == TN ? (const Chunk *)(g.c + rows.at[o] + own) : (const Chunk *)((const bf16 *)g.y + rows.at[o] + own);
+#pragma unroll
+        for (int i = 0; i < BATCH / CHUNK; i++)
+          if (first + CHUNK * i < columns) source[o][i] = __ldcg(from + (first / CHUNK + i) * 4);
+      }
+    }
   }
 
-  // store applies the epilogue to the tile and stores it. All lanes of a quad have the same rows.
-  __device__ void store(const Gemm &g, int m0, int n0) {
+  // old_values returns what load has read for the lane's part of 32 columns, the i-th of a batch, of row o.
+  __device__ static void old_values(float2 (&old)[4], const Source &source, int o, int i) {
+    if constexpr (LAYOUT == TN) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) old[j] = source[o][4 * i + j];
+    } else {
+      const uint4 &chunk = source[o][i];
+      uint32_t w[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+      transpose_quad(w);
+#pragma unroll
+      for (int j = 0; j < 4; j++) old[j] = make_float2(to_float(w[j]), second_to_float(w[j]));
+    }
+  }
+
+  // store_batch applies the epilogue to BATCH columns and stores them.
+  __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first) const {
     Epilogue<LAYOUT, true> epilogue{g};
     const bool fused = epilogue.fused();
-    // c, as floats or halves, and a copy of it in bf16.
+    // c as floats, and c or a copy of it as bf16; null if there is none.
     float *floats = LAYOUT == TN || !fused ? g.c : nullptr;
     bf16 *halves = LAYOUT == TN ? g.rounded : fused ? (bf16 *)g.c : nullptr;
-    const int row = m0 + thread / 32 * 16 + lane / 4;
-    n0 += first_column();
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+      float2 *to = (float2 *)(floats + rows.at[o]) + q;
+      uint4 *to_halves = (uint4 *)(halves + rows.at[o]) + q;
+#pragma unroll
+      for (int i = 0; i < BATCH / 32; i++) {
+        const int column = first + 32 * i;
+        float2 old[4] = {};
+        if (LAYOUT != NN && fused) old_values(old, source, o, i);
+        uint32_t w[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const float *sum = d + (column / 8 + j) * 4 + 2 * o;
+          float2 v = epilogue(0, 0, make_float2(sum[0], sum[1]), old[j]);
+          if (floats && column + 8 * j < rows.columns[o] - 2 * q) to[(column + 8 * j) / 2] = v;
+          w[j] = to_bf16(v.x, v.y);
+        }
+        if (halves) {
+          transpose_quad(w);
+          if (column < rows.columns[o] - 8 * q) to_halves[column / 8] = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+      }
+    }
+  }
+
+  // store applies the epilogue to the tile and stores it. What a batch reads is loaded before the batch ahead of it is
+  // stored: a load behind a store waits for it.
+  __device__ void store(const Gemm &g, int m0, int n0) const {
+    Rows rows(g, m0 + thread / 32 * 16 + lane / 4, n0 + first_column());
+    Source source[2] = {};
+    load(source[0], g, rows, 0);
 #pragma unroll
     for (int first = 0; first < COLUMNS; first += BATCH) {
-      // All loads come before any store: a load behind a store waits for it.
-      float2 old[2][BATCH / 8] = {};
-#pragma unroll
-      for (int o = 0; o < 2; o++) {
-        const int64_t line = int64_t(row + 8 * o) * g.n;
-        const bool inside = row + 8 * o < g.m;
-        if (LAYOUT == TN && fused) {
-#pragma unroll
-          for (int j = 0; j < BATCH / 8; j++) {
-            int y = n0 + first + 8 * j + 2 * q;
-            if (inside && y < g.n) old[o][j] = __ldcg((const float2 *)(g.c + line + y));
-          }
-        }
-        if (LAYOUT == NT && fused) {
-#pragma unroll
-          for (int j = 0; j < BATCH / 8; j += 4) {
-            int y = n0 + first + 8 * j + 8 * q;
-            load_halves(*(float2(*)[4])(old[o] + j), (const bf16 *)g.y + line + y, inside && y < g.n);
-          }
-        }
-      }
-#pragma unroll
-      for (int o = 0; o < 2; o++) {
-        const int64_t line = int64_t(row + 8 * o) * g.n;
-        const bool inside = row + 8 * o < g.m;
-#pragma unroll
-        for (int j0 = 0; j0 < BATCH / 8; j0 += 4) {
-          uint32_t w[4];
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            const float *sum = d + (first / 8 + j0 + j) * 4 + 2 * o;
-            int y = n0 + first + 8 * (j0 + j) + 2 * q;
-            float2 v = epilogue(row + 8 * o, y, make_float2(sum[0], sum[1]), old[o][j0 + j]);
-            if (floats && inside && y < g.n) *(float2 *)(floats + line + y) = v;
-            w[j] = to_bf16(v.x, v.y);
-          }
-          if (halves) {
-            transpose_quad(w);
-            int y = n0 + first + 8 * j0 + 8 * q;
-            if (inside && y < g.n) *(uint4 *)(halves + line + y) = make_uint4(w[0], w[1], w[2], w[3]);
-          }
-        }
-      }
+      if (first + BATCH < COLUMNS) load(source[(first / BATCH + 1) % 2], g, rows, first + BATCH);
+      store_batch(source[first / BATCH % 2], g, rows, first);
     }
   }
 };
