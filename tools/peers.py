@@ -12,6 +12,10 @@ first epoch, which compiles, does not count. Large shapes are measured for fewer
 at least three. A framework that is not installed, a training that fails and one that takes
 longer than --timeout are reported in one line each and leave no row.
 
+bf16 is mixed precision: weights, the loss and the update are in float32, the operands of
+products and the activations in bfloat16. JAX casts the weights, and their gradients back, in
+each step; PyTorch trains under torch.autocast. Both hold the images in bfloat16.
+
 --gpus trains on several GPUs; a batch is then per GPU. mlpool and PyTorch
 (DistributedDataParallel) run a process per GPU, JAX one process that shards batches over a
 mesh. Weak scaling compares with one GPU at the same batch per GPU, strong scaling with one
@@ -108,18 +112,18 @@ def parse_args(argv):
         type=choices(PRECISIONS),
         default=["tf32", "3xtf32"],
         metavar="NAME,...",
-        help="out of tf32, 3xtf32 and fp32; the others use fp32 in place of 3xtf32; default: tf32,3xtf32",
+        help="out of tf32, 3xtf32, fp32 and bf16; the others use fp32 in place of 3xtf32; default: tf32,3xtf32",
     )
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs; default: %(default)s")
     parser.add_argument("--epochs", type=int, default=7, help="largest number of measured epochs; default: %(default)s")
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one training; default: %(default)s")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu computes in fp32")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu computes in fp32, or in bf16 if asked")
     parser.add_argument("--worker", choices=["jax", "torch"], help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.worker:
         return args
     if args.device == "cpu":
-        args.precisions = ["fp32"]
+        args.precisions = list(dict.fromkeys("bf16" if p == "bf16" else "fp32" for p in args.precisions))
     args.shapes = list(dict.fromkeys(parse_shape(text, args.layers) for text in args.shapes.split(",")))
     if "ours" in args.frameworks and (args.train is None or not args.train.is_file()):
         fail(f"no program {args.train}: make build builds build/train, or use --frameworks jax,torch")

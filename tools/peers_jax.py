@@ -14,13 +14,15 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import common
 
 VERSION = jax.__version__
-PRECISIONS = {"tf32": "tensorfloat32", "fp32": "highest"}  # as JAX names them
+PRECISIONS = {"tf32": "tensorfloat32", "fp32": "highest", "bf16": "bfloat16"}  # as JAX names them
 
 
 def logits(weights, x):
+    """Computes in the type of x, and returns float32. Gradients of the weights have the type of the weights."""
+    weights = [w.astype(x.dtype) for w in weights]
     for w in weights[:-1]:
         x = jax.nn.relu(x @ w)
-    return x @ weights[-1]
+    return (x @ weights[-1]).astype(jnp.float32)
 
 
 def mean_loss(weights, x, y, samples):
@@ -96,7 +98,14 @@ class Trainer:
                 jax.clear_caches()
                 gc.collect()
 
+    def images(self, job):
+        """The samples with images of the type to compute in."""
+        x, y, val_x, val_y = self.samples
+        kind = jnp.bfloat16 if job.precision == "bf16" else jnp.float32
+        return x.astype(kind), y, val_x.astype(kind), val_y
+
     def epochs(self, job):
+        samples = self.images(job)
         draw = np.random.default_rng(0)
         widths = job.widths()
         weights = []
@@ -119,7 +128,7 @@ class Trainer:
         for i in range(1 + job.epochs):
             key = jax.random.key(i)
             start = time.perf_counter()
-            weights, *results = epoch(weights, key, *self.samples)
+            weights, *results = epoch(weights, key, *samples)
             _, _, accuracy = jax.device_get(results)  # waits for the device
             ms.append(1e3 * (time.perf_counter() - start))
         return ms, float(accuracy)

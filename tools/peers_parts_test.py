@@ -44,10 +44,57 @@ class Jobs(unittest.TestCase):
         for asked, ours, theirs in [
             (["tf32", "3xtf32"], ["tf32", "3xtf32"], ["tf32", "fp32"]),
             (["3xtf32", "fp32"], ["3xtf32", "fp32"], ["fp32"]),
+            (["bf16", "3xtf32"], ["bf16", "3xtf32"], ["bf16", "fp32"]),
         ]:
             args = Namespace(precisions=asked, shapes=[(784, 64, 4)], gpus=1, epochs=7, pixels=784, samples=60000)
             self.assertEqual([j.precision for j in peers.jobs_of(args, "ours")], ours)
             self.assertEqual([j.precision for j in peers.jobs_of(args, "jax")], theirs)
+
+
+class Array:
+    """A stand-in for an array of JAX, of which only the type is known. The products are noted."""
+
+    def __init__(self, dtype, products):
+        self.dtype, self.products = dtype, products
+
+    def astype(self, dtype):
+        return Array(dtype, self.products)
+
+    def __matmul__(self, other):
+        self.products.append((self.dtype, other.dtype))
+        return Array(self.dtype, self.products)
+
+
+def absent(*modules):
+    """A context in which stand-ins can be imported for modules that are not installed."""
+    return mock.patch.dict(sys.modules, {name: mock.MagicMock(__version__="1.2") for name in modules})
+
+
+class Frameworks(unittest.TestCase):
+    """The scripts of JAX and PyTorch, without them."""
+
+    def test_jax(self):
+        with absent("jax", "jax.numpy", "jax.sharding", "numpy"):
+            import peers_jax
+        jax, jnp = peers_jax.jax, peers_jax.jnp
+        jax.nn.relu = lambda x: x
+        for precision, kind in [("tf32", jnp.float32), ("fp32", jnp.float32), ("bf16", jnp.bfloat16)]:
+            products, labels = [], object()
+            trainer = types.SimpleNamespace(samples=[Array(jnp.float32, products), labels] * 2)
+            x, y, val_x, val_y = peers_jax.Trainer.images(trainer, peers.Job(precision, 3, 2, 2, 1, 1, 4))
+            out = peers_jax.logits([Array(jnp.float32, products)] * 3, x)
+            self.assertEqual((x.dtype, val_x.dtype, out.dtype), (kind, kind, jnp.float32))
+            self.assertEqual((products, y, val_y), ([(kind, kind)] * 3, labels, labels))
+            self.assertIn(precision, peers_jax.PRECISIONS)
+
+    def test_torch(self):
+        with absent("numpy", "torch", "torch.distributed", "torch.nn", "torch.nn.functional"):
+            import peers_torch
+        torch = peers_torch.tc.torch
+        for precision in ("tf32", "fp32", "bf16"):
+            peers_torch.tc.autocast(precision, types.SimpleNamespace(type="cuda"))
+            torch.autocast.assert_called_with("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
+            self.assertIn(precision, peers_torch.PRECISIONS)
 
 
 class Serve(unittest.TestCase):

@@ -8,7 +8,7 @@ from common import columns, gpu_and_driver
 from peers_trainers import on_gpus
 
 NAMES = {"ours": "mlpool", "jax": "JAX", "torch": "PyTorch"}
-PRECISIONS = ["tf32", "3xtf32", "fp32"]
+PRECISIONS = ["tf32", "3xtf32", "fp32", "bf16"]
 COLUMNS = "framework,version,precision,feat_dim,bsz,layers,gpus,ms,min,max,epochs,accuracy,flop_step".split(",")
 KEY = ["framework", "precision", "feat_dim", "bsz", "layers", "gpus"]  # of a row
 
@@ -114,4 +114,4 @@ def scaling_of(rows, samples):
 
 def theirs(precision):
     """The precision of the others that is as exact."""
-    return "tf32" if precision == "tf32" else "fp32"
+    return "fp32" if precision == "3xtf32" else precision

@@ -36,6 +36,8 @@ if keys["train.device"] == "cuda":
     run["gpu"] = {"cuda_runtime": "13.0"}
 if width == 15:
     run["precision"] = "fp32"
+if width == 19:
+    del run["precision"]
 ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 if width == 17 and rank == 1:
     sys.exit("train: no NCCL")
@@ -143,6 +145,15 @@ class Run(unittest.TestCase):
         self.assertRegex(stdout, r"784x64, 4 layers, tf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
         self.assertRegex(stdout, r"784x64, 4 layers, 3xtf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
 
+    def test_bf16(self):
+        """All three train in bf16, and it is added to a CSV of other precisions."""
+        self.assertEqual(self.run_main("--shapes", "784x64")[0], 0)
+        status, stdout, _ = self.run_main("--shapes", "784x64", "--precisions", "3xtf32,bf16", "--append")
+        self.assertEqual(status, 0)
+        _, rows = self.rows()
+        self.assertEqual([(row["framework"], row["precision"]) for row in rows[6:]], [(name, "bf16") for name in peers.NAMES])
+        self.assertRegex(stdout, r"784x64, 4 layers, bf16 +10.00 +23.00 +23.00 +2.30 +2.30\n")
+
     def test_several_gpus(self):
         """One process per GPU, except JAX, added to a CSV with rows of one GPU."""
         self.assertEqual(self.run_main("--shapes", "784x64,784x128", "--precisions", "tf32")[0], 0)
@@ -196,6 +207,7 @@ class Run(unittest.TestCase):
             ("ours", 13, "peers: mlpool 13x8, 4 hidden layers, tf32: train: out of memory"),
             ("ours", 14, "peers: mlpool 14x8, 4 hidden layers, tf32: not done after 4 s"),
             ("ours", 15, "peers: mlpool 15x8, 4 hidden layers, tf32: train computed in fp32"),
+            ("ours", 19, "peers: mlpool 19x8, 4 hidden layers, tf32: train computed in fp32"),
             ("ours", 16, "peers: mlpool 16x8, 4 hidden layers, tf32: train -json has another format: "),
             ("jax", 13, "peers: JAX 13x8, 4 hidden layers, tf32: killed by the driver"),
             ("torch", 14, "peers: PyTorch 14x8, 4 hidden layers, tf32: not done after 4 s"),
@@ -221,6 +233,9 @@ class Run(unittest.TestCase):
         status, _, stderr = self.run_main("--device", "cpu", "--shapes", "784x64,8x8", "--frameworks", "ours,torch")
         self.assertEqual((status, stderr[0]), (0, "peers: mlpool is left out: train: no GPU"))
         self.assertEqual([",".join(row.values())[:19] for row in self.rows()[1]], ["torch,1.2,fp32,784,", "torch,1.2,fp32,8,8,"])
+        self.csv.unlink()
+        self.run_main("--device", "cpu", "--shapes", "8x8", "--frameworks", "torch", "--precisions", "tf32,bf16,3xtf32")
+        self.assertEqual([row["precision"] for row in self.rows()[1]], ["fp32", "bf16"])
         self.absent = {"jax", "torch"}
         self.csv.unlink()
         status, _, stderr = self.run_main("--frameworks", "jax,torch")
@@ -284,7 +299,7 @@ class Run(unittest.TestCase):
             (["--shapes", "784x0"], "is not WIDTHxBATCH"),
             (["--shapes", "784x64,784x60001"], "a batch of 60001 exceeds the 60000 samples"),
             (["--frameworks", "ours,tf"], "'tf' is not one of ours, jax, torch"),
-            (["--precisions", "bf16"], "'bf16' is not one of tf32"),
+            (["--precisions", "fp8"], "'fp8' is not one of tf32, 3xtf32, fp32, bf16"),
             (["--shapes", "784x64,784x30001", "--gpus", "2"], "a batch of 60002 exceeds the 60000 samples"),
             (["--epochs", "0"], "must be above 0"),
             (["--gpus", "0"], "must be above 0"),

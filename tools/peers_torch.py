@@ -13,7 +13,7 @@ import common
 import torch_comparison as tc
 
 VERSION = torch.__version__
-PRECISIONS = {"tf32": "high", "fp32": "highest"}  # as PyTorch names them
+PRECISIONS = {"tf32": "high", "fp32": "highest", "bf16": "highest"}  # of float32, as PyTorch names them
 
 
 class Model(torch.nn.Module):
@@ -76,8 +76,18 @@ class Trainer:
             if self.cuda:
                 torch.cuda.empty_cache()
 
+    def accuracy(self, weights, val_x):
+        """The accuracy on all GPUs; val_x are the images of this one. Waits for the device."""
+        _, accuracy = tc.validate(weights, val_x, self.val_y, len(val_x))
+        if self.gpus == 1:
+            return accuracy
+        hits = torch.tensor(accuracy * len(val_x), device=val_x.device)
+        dist.all_reduce(hits)
+        return hits.item() / self.validated
+
     def epochs(self, job):
-        x, y = self.x, self.y
+        kind = torch.bfloat16 if job.precision == "bf16" else torch.float32
+        x, y, val_x = self.x.to(kind), self.y, self.val_x.to(kind)
         model = Model(job.widths(), x.device)
         weights = list(model.parameters())
         side = torch.cuda.Stream() if self.cuda else None
@@ -95,7 +105,8 @@ class Trainer:
 
         def step(rows, loss_of=F.cross_entropy):
             optimizer.zero_grad(set_to_none=True)
-            loss = loss_of(model(x.index_select(0, rows)), y.index_select(0, rows))
+            with tc.autocast(job.precision, x.device):
+                loss = loss_of(model(x.index_select(0, rows)), y.index_select(0, rows))
             loss.backward()
             optimizer.step()
             losses.index_copy_(0, at, loss.detach().view(1))
@@ -130,10 +141,7 @@ class Trainer:
                 dist.all_reduce(losses)
                 losses /= self.gpus
             losses.cpu()
-            _, accuracy = tc.validate(weights, self.val_x, self.val_y, len(self.val_x))  # waits for the device
-            if self.gpus > 1:
-                hits = torch.tensor(accuracy * len(self.val_x), device=x.device)
-                dist.all_reduce(hits)
-                accuracy = hits.item() / self.validated
+            with tc.autocast(job.precision, x.device):
+                accuracy = self.accuracy(weights, val_x)
             ms.append(1e3 * (time.perf_counter() - start))
         return ms, accuracy

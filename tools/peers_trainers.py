@@ -92,8 +92,8 @@ class Ours:
             run = json.loads(said)["runs"][0]
             figures, ms = run["figures"], ["median_ms", "fastest_ms", "slowest_ms"]
             self.version = version_of(run)
-            if job.precision != run.get("precision", "fp32"):
-                raise Failed(f"{self.args.train.name} computed in {run['precision']}")
+            if job.precision != (precision := run.get("precision", "fp32")):
+                raise Failed(f"{self.args.train.name} computed in {precision}")
             if job.gpus != run.get("ranks", 1):
                 raise Failed(f"{self.args.train.name} trained as {run.get('ranks', 1)} ranks, not {job.gpus}")
             return [figures[k] for k in ms] + [figures["epochs"], figures["val_acc"]]

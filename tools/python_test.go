@@ -34,7 +34,8 @@ func TestPython(t *testing.T) {
 		{"numerics_test.py", []string{"numerics.py", "torch_comparison.py", "common.py"}},
 		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},
 		{"peers_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
-		{"peers_parts_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
+		{"peers_parts_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "torch_comparison.py",
+			"common.py"}},
 		{"torch_memory_test.py", []string{"torch_memory.py", "torch_memory_jobs.py", "torch_memory_lanes.py", "torch_memory_table.py",
 			"torch_memory_worker.py", "common.py"}},
 		{"torch_memory_worker_test.py", []string{"torch_memory_worker.py", "common.py"}},
@@ -105,11 +106,15 @@ func TestPeersOfTrain(t *testing.T) {
 	}
 	table := filepath.Join(dir, "peers.csv")
 	out, err := exec.Command("python3", "-B", "peers.py", "--train", program, "--mnist", dir, "--csv", table,
-		"--frameworks", "ours", "--shapes", "8x16x2", "--epochs", "3", "--device", "cpu").CombinedOutput()
+		"--frameworks", "ours", "--shapes", "8x16x2", "--precisions", "tf32,bf16", "--epochs", "3", "--device", "cpu").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if text := read(t, table); !regexp.MustCompile(`(?m)^ours,[^,]+,fp32,8,16,2,1,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`).MatchString(text) {
-		t.Errorf("%s", text)
+	text := read(t, table)
+	for _, precision := range []string{"fp32", "bf16"} { // on the CPU, fp32 in place of tf32
+		row := `(?m)^ours,[^,]+,` + precision + `,8,16,2,1,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`
+		if !regexp.MustCompile(row).MatchString(text) {
+			t.Errorf("no row of %s in\n%s", precision, text)
+		}
 	}
 }

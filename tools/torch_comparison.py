@@ -102,6 +102,12 @@ def load_order(export, epoch, samples, device):
     return torch.from_numpy(order.astype(np.int64)).to(device)
 
 
+def autocast(precision, device):
+    """Returns a context in which products are computed in bfloat16 if precision is bf16, and their results kept in it.
+    It does not keep the casts of weights, so it may enclose many steps."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
+
+
 def logits(x, weights):
     for w in weights[:-1]:
         x = torch.relu(x @ w)
