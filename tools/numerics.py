@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 """Measures how far the losses of train, in each executor and precision, are from
 float64, over several seeds. PyTorch trains the first steps in float64 from the same
-initial weights on the same batches as a reference, and in float32, without and with
-TF32, for comparison.
+initial weights on the same batches as a reference, and for comparison in fp32 and in
+the precisions of the runs: tf32, and bf16 under torch.autocast.
 
     tools/numerics.py --train build/train --mnist MNIST_DIR -o numerics.csv
 
-Needs numpy and torch, and a GPU for every precision but fp32. Differences are the
-largest of all seeds, in nats. Accuracies are the mean and the range over the seeds.
-A graph run is also compared with the eager run of its precision: their losses should
-be identical bit for bit.
+Needs numpy and torch, and a GPU for tf32 and 3xtf32. Differences are the largest of
+all seeds, in nats. Accuracies are the mean and the range over the seeds. A graph run
+is also compared with the eager run of its precision: their losses should be identical
+bit for bit.
+
+Exits with 1 if a run in bf16 is less exact than it should be: if its largest difference
+in a range of steps is more than three times PyTorch's in bf16, or its mean accuracy of
+the best epoch is not within 0.3 points of tf32's (of PyTorch's fp32 without a run in
+tf32). That a single operation in bf16 is off by at most 4e-3 of its result is for the
+tests of kernels.
 """
 
 import argparse
@@ -48,8 +54,12 @@ import torch
 import torch_comparison as tc
 
 EXECUTORS = ["eager", "graph"]
-PRECISIONS = ["fp32", "tf32", "3xtf32"]
+PRECISIONS = ["fp32", "tf32", "3xtf32", "bf16"]
+ON_CPU = ["fp32", "bf16"]
+TORCH = {"fp32": "highest", "tf32": "high", "bf16": "highest"}  # what PyTorch calls the precision of float32 products
 WINDOWS = [(0, 50), (50, 100)]  # of steps, each with its largest difference
+BF16_DIFFERENCE = 3  # times PyTorch's
+BF16_ACCURACY = 0.003
 
 
 class Result:
@@ -72,11 +82,17 @@ def parse_runs(text, device):
         executor, _, precision = name.strip().partition(":")
         if executor not in EXECUTORS or precision not in PRECISIONS:
             fail(f"no run {name!r}: a run is one of {', '.join(EXECUTORS)}, a colon and one of {', '.join(PRECISIONS)}")
-        if device == "cpu" and precision != "fp32":
-            fail(f"no run {name!r} on the CPU, which always computes in fp32")
+        if device == "cpu" and precision not in ON_CPU:
+            fail(f"no run {name!r} on the CPU, which computes in {' and '.join(ON_CPU)}")
         if (executor, precision) not in runs:
             runs.append((executor, precision))
     return runs
+
+
+def yardsticks_of(runs):
+    """Returns the precisions that PyTorch trains in, by the name of the run."""
+    asked = {"fp32"} | {precision for _, precision in runs}
+    return {f"torch:{precision}": precision for precision in TORCH if precision in asked}
 
 
 def read_log(path):
@@ -143,16 +159,17 @@ def run_float64(args, export, run, x, y):
     return np.array(losses)
 
 
-def run_float32(export, run, precision, train, val):
-    """Trains in PyTorch's float32; precision "high" uses TF32, "highest" does not."""
+def run_torch(export, run, precision, train, val):
+    """Trains in PyTorch."""
     (x, y), (val_x, val_y) = train, val
     weights = tc.load_weights(export, run, x.device)
     losses, accs = [], []
-    torch.set_float32_matmul_precision(precision)
-    for epoch in range(run["num_epochs"]):
-        order = tc.load_order(export, epoch, len(x), x.device)
-        losses.extend(tc.train_epoch(weights, x[order], y[order], run["bsz"], run["learning_rate"]).tolist())
-        accs.append(tc.validate(weights, val_x, val_y, run["bsz"])[1])
+    torch.set_float32_matmul_precision(TORCH[precision])
+    with tc.autocast(precision, x.device):
+        for epoch in range(run["num_epochs"]):
+            order = tc.load_order(export, epoch, len(x), x.device)
+            losses.extend(tc.train_epoch(weights, x[order], y[order], run["bsz"], run["learning_rate"]).tolist())
+            accs.append(tc.validate(weights, val_x, val_y, run["bsz"])[1])
     torch.set_float32_matmul_precision("highest")
     return Result(losses, accs)
 
@@ -172,6 +189,27 @@ def equals_eager(graph, eager):
     """Reports whether all losses are identical, over the seeds."""
     same = sum(a.lines == b.lines for a, b in zip(graph, eager))
     return "yes" if same == len(graph) else f"in {same} of {len(graph)} seeds"
+
+
+def inexact(rows):
+    """Returns a line for each figure of a run in bf16 that is not within its bounds."""
+    runs = {row["run"]: row for row in rows}
+    lines = []
+    for name in (f"{executor}:bf16" for executor in EXECUTORS):
+        if name not in runs:
+            continue
+        run, yardstick = runs[name], runs["torch:bf16"]
+        for a, b in WINDOWS:
+            ours, theirs = (r[f"max_diff_{a}_{b - 1}"] for r in (run, yardstick))
+            if not ours <= BF16_DIFFERENCE * theirs:
+                bound = f"{BF16_DIFFERENCE} times PyTorch's {theirs:.2e}"
+                lines.append(f"{name}: max |Δloss| {a}–{b - 1} is {ours:.2e}, more than {bound}")
+        other = next(n for n in (name.replace("bf16", "tf32"), "torch:tf32", "torch:fp32") if n in runs)
+        ours, theirs = (r["best_acc_mean"] for r in (run, runs[other]))
+        if not abs(ours - theirs) <= BF16_ACCURACY:
+            bound = f"{100 * BF16_ACCURACY:g} of the {100 * theirs:.2f} % of {other}"
+            lines.append(f"{name}: best val acc is {100 * ours:.2f} %, not within {bound}")
+    return lines
 
 
 def print_table(rows, steps):
@@ -208,7 +246,7 @@ def write_csv(path, comment, rows):
 def checked_runs(args):
     """Checks the arguments and returns the runs as pairs."""
     if not args.runs:
-        precisions = PRECISIONS if args.device == "cuda" else ["fp32"]
+        precisions = PRECISIONS if args.device == "cuda" else ON_CPU
         args.runs = ",".join(f"{e}:{p}" for e in EXECUTORS for p in precisions)
     runs = parse_runs(args.runs, args.device)
     for path in (args.train, args.config):
@@ -221,7 +259,7 @@ def checked_runs(args):
     if args.steps < WINDOWS[-1][1]:
         fail(f"--steps {args.steps} is less than the {WINDOWS[-1][1]} steps of the table")
     if args.device == "cuda" and not torch.cuda.is_available():
-        fail("torch sees no GPU; --device cpu computes in fp32")
+        fail(f"torch sees no GPU; --device cpu computes in {' and '.join(ON_CPU)}")
     return runs
 
 
@@ -231,9 +269,7 @@ def main(args):
     torch.set_float32_matmul_precision("highest")
     train, val = (tc.load_samples(args.mnist, prefix, device) for prefix in ("train", "t10k"))
     exact_x, exact_y = tc.load_samples(args.mnist, "train", device, torch.float64)
-    yardsticks = {"torch:fp32": "highest"}
-    if args.device == "cuda":
-        yardsticks["torch:tf32"] = "high"
+    yardsticks = yardsticks_of(runs)
 
     results = {f"{e}:{p}": [] for e, p in runs} | {name: [] for name in yardsticks}
     references = []
@@ -253,7 +289,7 @@ def main(args):
                 fail(f"--steps {args.steps} is more than the {steps} of {args.epochs} epochs")
             references.append(run_float64(args, export, run, exact_x, exact_y))
             for name, precision in yardsticks.items():
-                results[name].append(run_float32(export, run, precision, train, val))
+                results[name].append(run_torch(export, run, precision, train, val))
             for name, of_seeds in results.items():
                 r = of_seeds[-1]
                 have, want = (len(r.losses), len(r.accs)), (steps, args.epochs)
@@ -276,7 +312,10 @@ def main(args):
         rows,
     )
     print_table(rows, args.steps)
+    for line in (lines := inexact(rows)):
+        print(f"numerics: {line}", file=sys.stderr)
+    return int(bool(lines))
 
 
 if __name__ == "__main__":
-    main(asked)
+    sys.exit(main(asked))
