@@ -18,7 +18,7 @@ medians over rounds of the median epoch after the first, with its validation.
 
   CONFIG      default configs/mnist.toml
   SHAPES      width x batch; default "784x64 784x1024 2048x256 2048x4096"
-  PRECISIONS  default "fp32 3xtf32 tf32"
+  PRECISIONS  default "fp32 3xtf32 tf32"; also bf16
   EXECUTOR    default graph
   EPOCHS      epochs of a round; default 20
   ROUNDS      default 3

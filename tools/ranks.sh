@@ -23,6 +23,7 @@ missing.
   CONFIG      default configs/mnist.toml
   ALLOCBENCH  a build of tools/allocbench with CUDA
   EXECUTORS   of scaling; default "eager graph"
+  PRECISIONS  of scaling; default "tf32 3xtf32"; also bf16
   EPOCHS      of scaling; default 100. With few, a GPU is measured before it slows down at its
               power limit
 END
@@ -34,7 +35,7 @@ train=$1 out=$2
 shift 2
 parts=${*:-checks failures sanitizer scaling allreduce}
 ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
-executors=${EXECUTORS:-eager graph} epochs=${EPOCHS:-100}
+executors=${EXECUTORS:-eager graph} precisions=${PRECISIONS:-tf32 3xtf32} epochs=${EPOCHS:-100}
 
 die() {
     printf '%s: %s\n' "$name" "$*" >&2
@@ -258,6 +259,7 @@ scaling() {
     # width, rows of a single GPU, rows of each of several GPUs, precision
     local width alone each precision executor
     while read -r width alone each precision; do
+        [[ " $precisions " == *" $precision "* ]] || continue
         for executor in $executors; do
             local set=(-set model.feat_dim="$width" -set train.precision="$precision" -set train.executor="$executor")
             measure "$out/scaling.csv" one "$alone" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
@@ -273,6 +275,10 @@ scaling() {
 784 64 64 3xtf32
 784 1024 1024 3xtf32
 784 4096 4096 3xtf32
+2048 4096 4096 bf16
+4096 8192 $((8192 / ranks)) bf16
+2048 1024 1024 bf16
+784 1024 1024 bf16
 END
 }
 

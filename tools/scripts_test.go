@@ -129,9 +129,9 @@ func TestMeasure(t *testing.T) {
 		},
 		{
 			args:      []string{"trainings.sh", "DIR/bin/train", "DIR/out.csv"},
-			env:       []string{"PRECISIONS=fp32 tf32", "EPOCHS=3", "MNIST=/mnist"},
+			env:       []string{"PRECISIONS=fp32 bf16", "EPOCHS=3", "MNIST=/mnist"},
 			trainings: 5 * 2 * 2,
-			with: []string{"train.executor=graph", "train.precision=tf32", "train.num_epochs=3", "-set model.feat_dim=333 -set train.bsz=61",
+			with: []string{"train.executor=graph", "train.precision=bf16", "train.num_epochs=3", "-set model.feat_dim=333 -set train.bsz=61",
 				"-set model.feat_dim=2048", "-set train.bsz=1024", "-set train.fuse=false", "-set data.data_dir=/mnist"},
 			lines: "\nmnist.toml,eager,fp32,custom,9.12,2.50,31.00,1.40,9.0,0.0,100.0,102.0,98.06\nmnist.toml,eager,fp32,cuda,40.00,39.00,41.00,12.65,9.0,18.0,100.0,128.0,98.06\n",
 		},
@@ -225,6 +225,32 @@ func TestRanksTimeout(t *testing.T) {
 	for _, want := range []string{"WRONG memcheck, eager: ERROR SUMMARY: 1 error", "?     racecheck, eager: ran out of time\n", "?     racecheck, graph: ran out of time"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("ranks.sh says %q, want %q", said, want)
+		}
+	}
+}
+
+// TestRanksPrecisions has scaling train in one precision.
+func TestRanksPrecisions(t *testing.T) {
+	for env, want := range map[string][]string{
+		"PRECISIONS=bf16": {"2048,bf16,graph,1,4096,9.125,", "2048,bf16,graph,2,4096,", "4096,bf16,graph,2,4096,"},
+		"EPOCHS=2":        {"2048,tf32,graph,1,4096,9.125,", "784,3xtf32,graph,2,32,"},
+	} {
+		cmd, dir := measuring(t, []string{env, "EXECUTORS=graph"}, "ranks.sh", "DIR/bin/train", "DIR/out", "scaling")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		csv := read(t, filepath.Join(dir, "out", "scaling.csv"))
+		for _, part := range want {
+			if !strings.Contains(csv, "\n"+part) {
+				t.Errorf("%s: no line %q in\n%s", env, part, csv)
+			}
+		}
+		of := func(precision string) bool { return strings.Contains(csv, ","+precision+",") }
+		if bf16 := env == "PRECISIONS=bf16"; of("bf16") != bf16 || of("tf32") == bf16 || of("3xtf32") == bf16 {
+			t.Errorf("%s: other precisions in\n%s", env, csv)
+		}
+		if said := read(t, filepath.Join(dir, "arguments")); !strings.Contains(said, "train.precision="+strings.Split(want[0], ",")[1]+" ") {
+			t.Errorf("%s: trainings with %s", env, said)
 		}
 	}
 }

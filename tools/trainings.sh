@@ -16,7 +16,7 @@ their validation. The allocators take turns.
 
   CONFIG      default configs/mnist.toml
   EXECUTORS   default "eager graph"
-  PRECISIONS  default "fp32 3xtf32 tf32"
+  PRECISIONS  default "fp32 3xtf32 tf32"; also bf16
   EPOCHS      epochs on each allocator; default 10
   MNIST       folder of the data set; default: search for it or fetch it
 END
