@@ -13,12 +13,13 @@ import (
 // each job.
 func drawEpochs(w io.Writer, s *source) error {
 	notes := s.notes(training)
+	shown := trained(s, headlines)
 	p := plotstyle.Picture{
 		Title:    "Time of an epoch, by allocator",
 		Subtitle: plotstyle.Origin(notes, training, true) + ". Panels: width, batch, executor, precision",
-		Columns:  plotstyle.Columns(len(headlines)), Width: 2.1 * vg.Inch, Height: plotstyle.BarHeight * vg.Length(len(kinds)),
+		Columns:  plotstyle.Columns(len(shown)), Width: 2.1 * vg.Inch, Height: plotstyle.BarHeight * vg.Length(len(kinds)),
 	}
-	for i, j := range headlines {
+	for i, j := range shown {
 		low, high := math.Inf(1), math.Inf(-1)
 		var bars []plotstyle.Bar
 		for k, kind := range kinds {

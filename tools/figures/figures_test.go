@@ -59,70 +59,49 @@ func wantColor(t *testing.T, png []byte, i int, name string) {
 	}
 }
 
-// TestPeers writes tables and a picture from a small CSV of tools/peers.py.
-func TestPeers(t *testing.T) {
-	text, err := os.ReadFile("testdata/peers.csv")
-	if err != nil {
+// TestBF16 adds figures of bf16 to files without them: the tables then have rows of them.
+func TestBF16(t *testing.T) {
+	dir := copied(t)
+	for _, c := range []struct {
+		file, of string // of: each line of it is copied
+		copy     string
+	}{
+		{training, "\nmnist.toml,graph,tf32,", "\nmnist.toml,graph,bf16,"},
+		{training, "\nmnist.toml with feat_dim = 2048,graph,tf32,", "\nmnist.toml with feat_dim = 2048,graph,bf16,"},
+		{"numerics_h200.csv", "\neager:tf32,", "\neager:bf16,"},
+		{"numerics_h200.csv", "\ntorch:tf32,", "\ntorch:bf16,"},
+	} {
+		path := filepath.Join(dir, "assets", c.file)
+		text := read(t, path)
+		for line := range strings.Lines(text) {
+			if rest, ok := strings.CutPrefix("\n"+line, c.of); ok {
+				text += c.copy[1:] + rest
+			}
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run([]string{"-check", "-root", dir}, io.Discard); err == nil || !strings.Contains(err.Error(), "the table epochs is out of date") {
+		t.Errorf("error %v with figures of bf16", err)
+	}
+	if err := run([]string{"-root", dir}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		name, old, new string
-		want           []string // in assets/README.md
-		err            string
-	}{
-		{name: "all", want: []string{
-			"\n| width × batch | mlpool, tf32 | JAX, tf32 | PyTorch, tf32 | mlpool, 3xtf32 | JAX, fp32 | PyTorch, fp32 |\n",
-			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n", "\n| 4096×8192 | 155 | 65.8 | – | 307 | 378 | – |\n"}},
-		{name: "one more of two GPUs", old: "\nours,0,tf32,784,64,4,1,", new: "\nours,0,tf32,784,64,4,2,1,1,1,7,0.9,1\nours,0,tf32,784,64,4,1,", want: []string{
-			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n"}},
-		{name: "no JAX", old: "\njax,", new: "\nflax,", want: []string{"\n| 784×64 | 29.4 | – | 172 | 32.9 | – | 191 |\n"}},
-		{name: "none of mlpool", old: "\nours,0,tf32,784,64,", new: "\nours,0,bf16,784,64,", err: "peers_h200.csv: no ms of framework ours precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1"},
-		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", not a number`},
-	} {
-		dir := copied(t)
-		changed := strings.ReplaceAll(string(text), c.old, c.new)
-		if c.old == "" {
-			changed = string(text)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "assets", peersFile), []byte(changed), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		var said bytes.Buffer
-		err := run([]string{"-root", dir}, &said)
-		if c.err != "" {
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%s: error %v, want %q", c.name, err, c.err)
-			}
-			continue
-		}
-		if err := errors.Join(err, run([]string{"-check", "-root", dir}, &said)); err != nil || said.Len() > 0 {
-			t.Errorf("%s: error %v, said %q", c.name, err, &said)
-		}
-		readme, err := os.ReadFile(filepath.Join(dir, "assets/README.md"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range c.want {
-			if !strings.Contains(string(readme), want) {
-				t.Errorf("%s: assets/README.md does not have %q", c.name, want)
+	for name, names := range map[string][]string{"README.md": {"784, 64, graph"}, "assets/README.md": {"784×64, graph", "2048×64, graph", "PyTorch"}} {
+		rows := map[string]string{}
+		for line := range strings.Lines(read(t, filepath.Join(dir, name))) {
+			if cells := strings.SplitN(line, " | ", 2); len(cells) == 2 {
+				rows[strings.TrimPrefix(cells[0], "| ")] = cells[1]
 			}
 		}
-		png, err := os.ReadFile(filepath.Join(dir, "assets/peers.png"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, p := range peers {
-			if strings.Contains(changed, "\n"+p.framework+",") {
-				wantColor(t, png, i, p.name)
+		for _, of := range names {
+			if got := rows[of+", bf16"]; got == "" || name != "README.md" && got != rows[of+", tf32"] {
+				t.Errorf("%s: the row of %s, bf16 is %q, that of tf32 %q", name, of, got, rows[of+", tf32"])
 			}
 		}
-	}
-}
-
-func TestPeerTexts(t *testing.T) {
-	for flop, want := range map[float64]string{1e8: "0.1", 1e9: "1", 1e12: "1000"} {
-		if got := gigaText(flop); got != want {
-			t.Errorf("%v is %q, want %q", flop, got, want)
+		if strings.Contains(read(t, filepath.Join(dir, name)), "784×64, eager, bf16") {
+			t.Errorf("%s: a row of a job that did not run", name)
 		}
 	}
 }

@@ -37,12 +37,23 @@ type exactness struct {
 	rate         float64 // of the guide, in FLOP/s
 }
 
-// wgmma is the rate of warpgroup MMA in tf32, from the microbenchmarks in kernels/TUNING.md.
-const wgmma = 485e12
+// Rates of warpgroup MMA in tf32 and in bf16, from the microbenchmarks in kernels/TUNING.md.
+const (
+	wgmma     = 485e12
+	wgmmaBF16 = 907e12
+)
 
 var exactnesses = []exactness{
 	{"tf32", "tf32", "tf32", "%.0f TFLOP/s, of wgmma", wgmma},
 	{"mlpool in 3xtf32, the others in fp32", "3xtf32", "fp32", "%.0f TFLOP/s, wgmma / 3", wgmma / 3},
+	{"bf16", bf16, bf16, "%.0f TFLOP/s, of wgmma", wgmmaBF16},
+}
+
+// exactnessesOf returns those that the file has figures of.
+func exactnessesOf(s *source) []exactness {
+	return slices.DeleteFunc(slices.Clone(exactnesses), func(e exactness) bool {
+		return e.ours == bf16 && !s.has(peersFile, key{"framework", "ours", "precision", bf16, "gpus", "1"})
+	})
 }
 
 func (e exactness) of(framework string) string {
@@ -96,10 +107,11 @@ func severalPeers(s *source) string {
 	return markdown(rows...)
 }
 
-// peersTable is the table of some shapes on one GPU. Figures of other trainers may be missing.
+// peersTable is the table of some shapes on one GPU. Figures of other trainers and of bf16 may be missing.
 func peersTable(s *source) string {
 	head := []string{"width × batch"}
-	for _, e := range exactnesses {
+	measured := exactnessesOf(s)
+	for _, e := range measured {
 		for _, p := range peers {
 			head = append(head, p.name+", "+e.of(p.framework))
 		}
@@ -107,10 +119,10 @@ func peersTable(s *source) string {
 	rows := [][]string{head}
 	for _, at := range someShapes {
 		row := []string{at[0] + "×" + at[1]}
-		for _, e := range exactnesses {
+		for _, e := range measured {
 			for _, p := range peers {
 				read := s.number
-				if p.framework == "ours" {
+				if p.framework == "ours" && e.ours != bf16 {
 					read = s.needed
 				}
 				row = append(row, digits(read(peersFile, "ms", onOneGPU(p.framework, e.of(p.framework), at)), 3))
@@ -130,7 +142,7 @@ func drawPeers(w io.Writer, s *source) error {
 		Columns:  2, Width: 3.4 * vg.Inch, Height: 3.4 * vg.Inch,
 	}
 	low, high := plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
-	for _, e := range exactnesses {
+	for _, e := range exactnessesOf(s) {
 		p := plotstyle.New(e.title, 11)
 		p.X.Label.Text, p.Y.Label.Text = "work of a step, GFLOP (log)", "time of a step (log)"
 		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
@@ -165,7 +177,10 @@ func drawPeers(w io.Writer, s *source) error {
 	if s.err != nil {
 		return s.err
 	}
-	for _, panel := range picture.Panels {
+	for i, panel := range picture.Panels {
+		if i%picture.Columns != 0 {
+			panel.Y.Label.Text = ""
+		}
 		panel.X.Min, panel.X.Max = low.X/1.3, high.X*1.3
 		panel.Y.Min, panel.Y.Max = low.Y/1.3, high.Y*1.3
 		panel.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, gigaText) })
@@ -173,7 +188,6 @@ func drawPeers(w io.Writer, s *source) error {
 			return plotstyle.LogTicks(low, high, func(seconds float64) string { return text.Duration(1e9 * seconds) })
 		})
 	}
-	picture.Panels[1].Y.Label.Text = ""
 	return picture.Write(w)
 }
 
