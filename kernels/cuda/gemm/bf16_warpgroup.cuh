@@ -68,7 +68,8 @@ struct Bf16Consumer {
     uint64_t a = descriptor<!P::A_K>(base + thread / WARPGROUP * (64 * P::LINE), P::SLAB), b = descriptor<!P::B_K>(base + P::A, P::SLAB);
     wgmma_fence();
 #pragma unroll
-    for (int k16 = 0; k16 < P::K / 16; k16++) wgmma_bf16<!P::A_K, !P::B_K>(d, a + k16 * NEXT_K<!P::A_K>, b + k16 * NEXT_K<!P::B_K>, !FIRST || k16 > 0);
+    for (int k16 = 0; k16 < P::K / 16; k16++)
+      wgmma_bf16<!P::A_K, !P::B_K>(d, a + k16 * NEXT_K<!P::A_K>, b + k16 * NEXT_K<!P::B_K>, !FIRST || k16 > 0);
     wgmma_commit_group();
     int stage = pipeline.stage;
     pipeline.next();
@@ -81,6 +82,7 @@ struct Bf16Consumer {
     pipeline.wait_full();
     int before = multiply_k_tile<true>(pipeline);
     prefetch_source(tile, gemm);
+    __syncwarp();  // wgmma needs all lanes
     for (int k_tiles = tile.k_tiles() - 1; k_tiles > 0; k_tiles--) {
       pipeline.wait_full();
       int stage = multiply_k_tile<false>(pipeline);

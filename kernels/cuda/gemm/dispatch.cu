@@ -73,7 +73,8 @@ bool warpgroup_large(const Gemm &g) {
 bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
 
 bool bf16_warpgroup_fits(const Gemm &g) {
-  return g.aligned() && !g.indices && g.m >= 128 && g.n >= 128 && g.k >= (g.layout == TN ? 256 : 128) && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
+  return g.aligned() && !g.indices && g.m >= 128 && g.n >= 128 && g.k >= (g.layout == TN ? 256 : 128) &&
+         double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
 }
 
 int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
