@@ -296,7 +296,7 @@ struct Tensorop {
   static constexpr int STAGES = C::SLICES * M::PIPELINE, PARTS = 4 * C::SLICES * C::PART, OLD = STAGES > PARTS ? STAGES : PARTS;
   static constexpr int BYTES = OLD + (COPIES_OLD ? 16 * E::PER_THREAD * THREADS : 0), FLOATS = BYTES / 4, INBOX = 4 * BM * BN;
   static constexpr bool READS_EARLY = COPIES_OLD || E::PER_THREAD <= 4;  // registers are left for the epilogue's source
-  static_assert(BYTES <= 99 << 10, "every GPU of compute capability 8 and later has as much for a CTA");
+  static_assert(BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
 
   static int64_t ctas(const Gemm &g) { return tiles(g, BM, BN); }
   static int prepare(Gemm &out, const Gemm &g) { return out = g, out.k_cta = g.k, cudaSuccess; }
