@@ -244,8 +244,9 @@ func (d *Device) TimeAllReduce() {
 	}
 }
 
-// AllReduceTimes returns the total time of moving the buckets of the timed step, and the part of it
-// for which the queue waited until they were added to the weights. All work must be done.
+// AllReduceTimes returns the total time of moving the buckets of the timed step, with the addition of
+// scattered ones to the weights, and the part of it for which the queue waited until all were added. All
+// work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {

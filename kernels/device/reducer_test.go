@@ -56,25 +56,31 @@ func checks(buckets int, transfers ...string) []string {
 	return append([]string{wait}, slices.Repeat(round, 2)...)
 }
 
+// exchangedOps lists the operations that exchange a bucket.
+func exchangedOps(symmetric bool, layers string) []string {
+	if symmetric {
+		return []string{"all-to-all", fmt.Sprintf("on the side, add part 1 of [%s] of 2", layers), "all-gather"}
+	}
+	return []string{"all-reduce", fmt.Sprintf("on the side, add [%s] of 1", layers)}
+}
+
+// all returns the operations of the backward pass, with those that exchange its buckets.
+func (o ordered) all(symmetric bool) (all []string) {
+	for _, op := range o.backward {
+		all = append(all, op)
+		if layers, ok := strings.CutPrefix(op, "wgrads ["); ok {
+			all = append(all, exchangedOps(symmetric, strings.TrimSuffix(layers, "]"))...)
+		}
+	}
+	return all
+}
+
 func testReduceOrder(t *testing.T, symmetric bool, expected ordered) {
 	d, q, _, w := dataParallel(t, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
-	exchanged := func(layers string) []string {
-		if symmetric {
-			return []string{"all-to-all", fmt.Sprintf("on the side, add part 1 of [%s] of 2", layers), "all-gather"}
-		}
-		return []string{"all-reduce", fmt.Sprintf("on the side, add [%s] of 1", layers)}
-	}
-	var backward []string
-	for _, op := range expected.backward {
-		backward = append(backward, op)
-		if layers, ok := strings.CutPrefix(op, "wgrads ["); ok {
-			backward = append(backward, exchanged(strings.TrimSuffix(layers, "]"))...)
-		}
-	}
 	all := []string{"wait for 3"} // which is for those before it, too
 	var once []string
 	for i, layers := range expected.buckets {
-		once = append(append(once, exchanged(layers)...), fmt.Sprint("wait for ", i))
+		once = append(append(once, exchangedOps(symmetric, layers)...), fmt.Sprint("wait for ", i))
 	}
 	begin := slices.Repeat(once, 2)
 	if symmetric {
@@ -104,7 +110,7 @@ func testReduceOrder(t *testing.T, symmetric bool, expected ordered) {
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	step(true)
-	if want := append(forward, backward...); !slices.Equal(q.log[1:], want[1:]) {
+	if want := append(forward, expected.all(symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	step(false)
