@@ -183,7 +183,7 @@ func (s *session) peak(ctx context.Context, t *observe.Requests, events []observ
 			return 0, 0, err
 		}
 	}
-	slots := make([]slot, t.Slots)
+	slots, usePool := make([]slot, t.Slots), poolUser(a)
 	for i := range events {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return 0, 0, ctx.Err()
@@ -194,6 +194,7 @@ func (s *session) peak(ctx context.Context, t *observe.Requests, events []observ
 			err = a.Free(sl.block, stream)
 			sl.taken = false
 		} else {
+			usePool(e.Pool)
 			sl.block, err = a.Alloc(e.Bytes, stream, "")
 			sl.taken, sl.stream = err == nil, stream
 		}

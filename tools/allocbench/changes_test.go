@@ -160,3 +160,25 @@ func TestCards(t *testing.T) {
 		t.Error("-cards without a trace is no error")
 	}
 }
+
+// TestPrivatePools replays a request of a captured graph after one of the default pool. PyTorch's rules need
+// memory for each; the pool serves both with the same.
+func TestPrivatePools(t *testing.T) {
+	m, err := nullMachine()
+	ok(t, err)
+	events := []observe.Event{{Bytes: 4 * mib}, {Bytes: 4 * mib, Free: true}, {Bytes: 4 * mib, Pool: 1}, {Bytes: 4 * mib, Pool: 1, Free: true}}
+	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Allocs: 2, Frees: 2, Peak: 4 * mib}
+	for name, want := range map[string]int64{"torch": 40 * mib, "torch-expandable": 40 * mib, "tlsf": 4 * mib} {
+		all := contenders()
+		c := all[slices.IndexFunc(all, func(c contender) bool { return c.name == name })]
+		s := &session{machine: m}
+		if most, _, err := s.peak(t.Context(), r, events, c.open, nullBytes); err != nil || most != want {
+			t.Errorf("%s: %d bytes reserved, error %v; want %d", name, most, err, want)
+		}
+		rec, err := s.history(t.Context(), c, r)
+		ok(t, err)
+		if last := rec.Memory[len(rec.Memory)-1]; last.Reserved != want {
+			t.Errorf("%s: %d bytes reserved in a replay, want %d", name, last.Reserved, want)
+		}
+	}
+}

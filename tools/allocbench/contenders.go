@@ -80,6 +80,17 @@ type simulation struct {
 	peer peers.Peer
 }
 
+// UsePool is the peer's.
+func (s *simulation) UsePool(private int32) { s.peer.UsePool(private) }
+
+// poolUser returns UsePool of an allocator that has private pools; else a function that does nothing.
+func poolUser(a allocator.Allocator) func(private int32) {
+	if s, ok := allocator.As[*simulation](a); ok {
+		return s.UsePool
+	}
+	return func(int32) {}
+}
+
 // Map is the peer's, with the tags of live blocks.
 func (s *simulation) Map() allocator.Map {
 	tags := map[uintptr]string{}

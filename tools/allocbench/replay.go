@@ -132,6 +132,7 @@ type replayer struct {
 	streams []allocator.Stream
 	slots   []slot
 	tags    []string // of Event.Tag
+	pool    int32    // of the last request
 }
 
 // A slot in use holds a block and its stream.
@@ -152,6 +153,10 @@ func (r *replayer) calls(events []observe.Event) (int64, error) {
 		s, stream := &r.slots[e.Slot], r.streams[e.Stream]
 		ops++
 		if !e.Free {
+			if e.Pool != r.pool {
+				r.pool = e.Pool
+				poolUser(r.a)(e.Pool)
+			}
 			block, err := r.a.Alloc(e.Bytes, stream, r.tags[e.Tag])
 			if err == nil {
 				*s = slot{true, block, stream}
@@ -217,7 +222,7 @@ func (b *bench) replay(name string, t *observe.Requests) error {
 	if err != nil {
 		return err
 	}
-	once := (&replayer{b, streams, make([]slot, t.Slots), t.Tags}).once(t)
+	once := (&replayer{bench: b, streams: streams, slots: make([]slot, t.Slots), tags: t.Tags}).once(t)
 	b.holds(t.Peak)
 	if err := b.measure(name+" cold", "call", 1, once); err != nil {
 		return err

@@ -16,7 +16,8 @@ type cache struct {
 	settings Settings
 
 	mu             sync.Mutex // guards what follows
-	small, large   pool
+	small, large   *pool      // that serve requests
+	pools          []*pool    // all, large ones before small ones; the first two are the default pool's
 	live           map[uintptr]*block
 	queues         []*queue  // of streams with unfinished events
 	idle           []uintptr // events for the next record
@@ -53,7 +54,21 @@ type wait struct {
 }
 
 func newCache(d allocator.Driver, o Settings) *cache {
-	return &cache{Driver: d, settings: o, small: newPool(true), large: newPool(false), live: map[uintptr]*block{}}
+	c := &cache{Driver: d, settings: o, live: map[uintptr]*block{}}
+	c.UsePool(0)
+	return c
+}
+
+// UsePool implements [Peer].
+func (c *cache) UsePool(private int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.pools, func(p *pool) bool { return p.private == private })
+	if i < 0 {
+		i = len(c.pools)
+		c.pools = append(c.pools, newPool(false, private), newPool(true, private))
+	}
+	c.large, c.small = c.pools[i], c.pools[i+1]
 }
 
 // MallocAsync returns bytes > 0 bytes of memory for work on stream. It is malloc in
@@ -66,9 +81,9 @@ func (c *cache) MallocAsync(bytes int64, stream uintptr) (uintptr, error) {
 		return 0, err
 	}
 	size := c.settings.round(bytes)
-	p := &c.large
+	p := c.large
 	if size <= smallBytes {
-		p = &c.small
+		p = c.small
 	} else {
 		c.searches++
 	}
@@ -209,13 +224,17 @@ func (c *cache) settle(done func(event uintptr) (bool, error)) error {
 	return nil
 }
 
-// releaseFree releases unused memory, large blocks first, until at most keep bytes are
-// reserved.
+// releaseFree releases unused memory of the default pool, large blocks first, until at most keep bytes
+// are reserved. A private pool keeps its memory as long as its graph, here until the peer is closed.
 func (c *cache) releaseFree(keep int64) error {
 	if err := c.synchronizeEvents(); err != nil {
 		return err
 	}
-	for _, p := range []*pool{&c.large, &c.small} {
+	pools := c.pools[:2]
+	if c.closing {
+		pools = c.pools
+	}
+	for _, p := range pools {
 		for _, b := range slices.Clone(p.free.blocks) {
 			if c.reserved <= keep {
 				return nil

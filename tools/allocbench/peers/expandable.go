@@ -263,7 +263,7 @@ func (e *expandable) close() error {
 	if err := e.giveBack(refused...); err != nil {
 		return err
 	}
-	for _, p := range []*pool{&e.small, &e.large} {
+	for _, p := range e.pools {
 		for len(p.unmapped.blocks) > 0 {
 			if err := e.unreserve(p.unmapped.blocks[0]); err != nil {
 				return err

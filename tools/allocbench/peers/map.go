@@ -21,7 +21,7 @@ func (c *cache) Map() allocator.Map {
 	for _, b := range c.live {
 		add(b)
 	}
-	for _, p := range []*pool{&c.small, &c.large} {
+	for _, p := range c.pools {
 		for _, b := range slices.Concat(p.free.blocks, p.unmapped.blocks) {
 			add(b)
 		}
@@ -41,10 +41,7 @@ func (c *cache) Map() allocator.Map {
 
 // segmentFrom describes the segment that begins with b, up to its last mapped block.
 func (c *cache) segmentFrom(b *block) allocator.MapSegment {
-	s := allocator.MapSegment{Addr: b.addr, Kind: allocator.SegmentsMalloc, Stream: b.stream, Pool: "large"}
-	if b.pool.small {
-		s.Pool = "small"
-	}
+	s := allocator.MapSegment{Addr: b.addr, Kind: allocator.SegmentsMalloc, Stream: b.stream, Pool: b.pool.String()}
 	if b.segment != nil {
 		s.Kind, s.Page = allocator.SegmentsVirtual, b.segment.page
 	}

@@ -23,6 +23,10 @@ type Peer interface {
 	// RecordStream says that another stream uses the live memory at addr.
 	RecordStream(addr, stream uintptr) error
 
+	// UsePool says which pool serves the requests that follow: 0 is the default pool, another number a
+	// private one, such as that of a captured graph. Memory stays in its pool.
+	UsePool(private int32)
+
 	// Map returns the memory at this moment. Blocks have no tags.
 	Map() allocator.Map
 }
@@ -91,12 +95,25 @@ func (s *blockSet) remove(b *block) {
 // A pool has the free blocks for small or for large requests.
 type pool struct {
 	small    bool
+	private  int32    // the number of a private pool; 0 for the default one
 	free     blockSet // with memory, by stream, size and address
 	unmapped blockSet // without memory, by stream and address
 }
 
-func newPool(small bool) pool {
-	return pool{small: small, free: blockSet{compare: bySize}, unmapped: blockSet{compare: byAddress}}
+func newPool(small bool, private int32) *pool {
+	return &pool{small: small, private: private, free: blockSet{compare: bySize}, unmapped: blockSet{compare: byAddress}}
+}
+
+// String returns the pool's name, as in MapSegment.Pool.
+func (p *pool) String() string {
+	name := "large"
+	if p.small {
+		name = "small"
+	}
+	if p.private > 0 {
+		name += fmt.Sprintf(" private %d", p.private)
+	}
+	return name
 }
 
 // set returns the set of b while it is free.

@@ -15,7 +15,7 @@ const (
 
 // An op is a call of a script. Blocks have letters for names.
 type op struct {
-	do     string // alloc, free, record (a use on stream), done (the work on stream) or trim
+	do     string // alloc, free, record (a use on stream), done (the work on stream), trim or pool (bytes is its number)
 	block  string
 	bytes  int64
 	stream allocator.Stream
@@ -260,6 +260,29 @@ var rules = []struct {
 	}},
 }
 
+// TestPrivatePools checks that memory stays in its pool, and in a private one until the end.
+func TestPrivatePools(t *testing.T) {
+	for _, name := range names {
+		runScript(t, name, name, 1<<40, []op{
+			{do: "alloc", block: "a", bytes: 4 * mib, reserved: 20},
+			{do: "free", block: "a", reserved: 20},
+			{do: "pool", bytes: 1, reserved: 20},
+			{do: "alloc", block: "b", bytes: 4 * mib, reserved: 40},
+			{do: "free", block: "b", reserved: 40},
+			{do: "pool", bytes: 2, reserved: 40},
+			{do: "alloc", block: "small", bytes: kib, reserved: 42},
+			{do: "free", block: "small", reserved: 42},
+			{do: "pool", reserved: 42},
+			{do: "alloc", block: "c", bytes: 4 * mib, at: "a", reserved: 42},
+			{do: "free", block: "c", reserved: 42},
+			{do: "trim", reserved: 22},
+			{do: "pool", bytes: 1, reserved: 22},
+			{do: "alloc", block: "d", bytes: 4 * mib, at: "b", reserved: 22},
+			{do: "free", block: "d", reserved: 22},
+		})
+	}
+}
+
 func TestRules(t *testing.T) {
 	for _, c := range rules {
 		total := c.total * mib
@@ -301,6 +324,8 @@ func runScript(t *testing.T, name, peer string, total int64, script []op) {
 				}
 			case "trim":
 				err = a.TrimPool(0)
+			case "pool":
+				a.UsePool(int32(o.bytes))
 			default:
 				t.Fatalf("step %d: %q is no call", i, o.do)
 			}

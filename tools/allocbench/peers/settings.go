@@ -37,7 +37,7 @@ func (c *cache) collectGarbage() error {
 	for c.reserved > threshold {
 		var whole []*block
 		total := int64(0)
-		for _, b := range c.large.free.blocks {
+		for _, b := range c.pools[0].free.blocks {
 			if b.whole() {
 				whole = append(whole, b)
 				total += c.searches - b.search

@@ -36,10 +36,11 @@ type torch struct{ *cache }
 //   - If the driver has no memory, the allocator waits for all events, releases all
 //     segments that are a single free block, and asks once more (malloc,
 //     release_cached_blocks).
+//   - A captured graph has pools of its own (PrivatePool). Their segments are released with the
+//     graph, here at the end.
 //
-// Settings changes these rules. Private pools of captured graphs are left out, and so is the
-// search for one large block to release before all are released, if the driver has no memory and
-// MaxSplitBytes is set.
+// Settings changes these rules. The search for one large block to release before all are released,
+// if the driver has no memory and MaxSplitBytes is set, is left out.
 //
 // The driver chooses the segments' addresses, and with them which of equal blocks is the
 // lowest. Two of the five jobs in tools/traces/testdata depend on that: over 200 random
