@@ -22,6 +22,8 @@ func (s Stream) download(dst []byte, src uintptr) error                  { retur
 func (s Stream) fill(dst uintptr, value byte, bytes int) error           { return ErrNoCUDA }
 func fusesWgrad(precision Precision, g GEMM) bool                        { return false }
 func wantsTransposed(precision Precision, g GEMM) bool                   { return false }
+func candidate(precision Precision, g GEMM, i int) string                { return "" }
+func choose(precision Precision, g GEMM, name string) error              { return ErrNoCUDA }
 func (s Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return ErrNoCUDA }
 func (s Stream) move(dst, src uintptr, bytes int64, early bool) error    { return ErrNoCUDA }
 func (s Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {

@@ -49,6 +49,22 @@ func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision,
 // WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
+// Candidates returns the names of the kernels that can compute g, those first that are thought to be faster. The
+// first that fits is taken, but for a group of wgrads that is too small for it.
+func Candidates(precision Precision, g GEMM) (names []string) {
+	for {
+		name := candidate(precision, g, len(names))
+		if name == "" {
+			return names
+		}
+		names = append(names, name)
+	}
+}
+
+// Choose has one of the [Candidates] compute GEMMs of g's shape in this process from now on: those of the same
+// layout, epilogue, sizes and alignments. The name "" undoes it. A choice that does not fit a GEMM is ignored.
+func Choose(precision Precision, g GEMM, kernel string) error { return choose(precision, g, kernel) }
+
 // WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If
 // e is of a stream that is being captured, this stream joins the capture, until that one has
 // waited for it in turn.

@@ -52,7 +52,7 @@ func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 	for name, f := range map[string]func(*suite){
 		"Large": (*suite).largeGEMMs, "Small": (*suite).smallGEMMs, "Few": (*suite).fewGEMMs,
 		"Groups": (*suite).groups, "DgradWgrad": (*suite).dgradWgrads, "Transposed": (*suite).transposes,
-		"Order": (*suite).orders,
+		"Order": (*suite).orders, "Candidates": (*suite).candidates,
 	} {
 		t.Run("GEMM"+name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), seed(t))

@@ -1,5 +1,8 @@
-// Which kernel computes a GEMM: one table. The first row that fits wins. In a grouped GEMM each row takes every GEMM
+// Which kernel computes a GEMM: one table. The first row that fits wins, unless another one was chosen. In a grouped GEMM each row takes every GEMM
 // that it fits. The last row fits every GEMM.
+#include <cstring>
+
+#include "choices.cuh"
 #include "gemm.cuh"
 #include "tma.cuh"
 
@@ -20,6 +23,7 @@ bool has(Needs needs) {
 }
 
 struct Row {
+  const char *name;
   int layouts, precisions;
   Needs needs;
   bool (*fits)(const Gemm &);
@@ -32,6 +36,8 @@ struct Row {
 bool always(const Gemm &) { return true; }
 
 bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
+
+bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
@@ -92,72 +98,87 @@ const Row rows[] = {
     // --- float32 on the CUDA cores ---
 
     // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
-    {ON_TN, FP32, TMA, wgrad_simt_fits, nullptr, wgrad_simt_tma},
-    {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
+    {"wgrad-simt-tma", ON_TN, FP32, TMA, wgrad_simt_fits, nullptr, wgrad_simt_tma},
+    {"wgrad-simt", ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
     // Few rows: latency counts. With more than two tiles for each SM, the larger tiles of simt are faster.
-    {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_simt_fits(g); }, skinny_simt_tma},
-    {FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
+    {"skinny-simt-tma", FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_simt_fits(g); }, skinny_simt_tma},
+    {"skinny-simt", FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
     // Ten classes: a tile of 64 columns would be mostly zeros.
-    {ON_NN | ON_TN, FP32, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
+    {"narrow-simt", ON_NN | ON_TN, FP32, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
     // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ, and with tiles for a third of the SMs, since they have no
     // split-K here.
-    {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
+    {"warpgroup-wgrad", ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
      [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_tiles) >= device().sms; }},
-    {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
+    {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
     // wgrads of a small batch, as above.
-    {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
-    {ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
+    {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
+    {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Ten classes: k is split among warps, and for a large batch among CTAs.
-    {ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
+    {"narrow-tensorop", ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
     // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on. With fewer, too little
     // overlaps, and cluster split-K is faster.
-    {ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
+    {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
-    {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
-    {FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
+    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
+    {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
-    {ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
+    {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
     // Few rows by large weights.
-    {FORWARD_DGRAD, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); },
+    {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); },
      tensorop_low},
     // Shapes that fill the GPU.
-    {FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_operands, tensorop_square},
+    {"square-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_values, tensorop_square},
     // Other wgrads of a small batch: tiles for about one wave, and for more.
-    {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); }, tensorop_wgrad_wave},
-    {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256; }, tensorop_wgrad_short},
+    {"wgrad-wave", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); }, tensorop_wgrad_wave},
+    {"wgrad-short", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256; }, tensorop_wgrad_short},
     // Other wgrads of a large batch.
-    {ON_TN, TENSOR, CP_ASYNC, aligned_operands, tensorop_wgrad_long},
+    {"wgrad-long", ON_TN, TENSOR, CP_ASYNC, aligned_values, tensorop_wgrad_long},
     // Rows that are not whole float4. In training only the classifier has them.
-    {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
+    {"unaligned-tensorop", ANY_LAYOUT, TENSOR, CP_ASYNC, [](const Gemm &g) { return !g.indices; }, tensorop_unaligned},
 
     // --- bf16 on the tensor cores ---
 
     // Large GEMMs, by warpgroup MMA, which reads operands as they are in memory.
-    {ON_TN, BF16, WARPGROUP, bf16_warpgroup_fits, nullptr, bf16_warpgroup_wgrad, bf16_warpgroup_enough},
-    {FORWARD_DGRAD, BF16, WARPGROUP, bf16_warpgroup_fits, bf16_warpgroup, nullptr, bf16_warpgroup_enough},
+    {"bf16-warpgroup-wgrad", ON_TN, BF16, WARPGROUP, bf16_warpgroup_fits, nullptr, bf16_warpgroup_wgrad, bf16_warpgroup_enough},
+    {"bf16-warpgroup", FORWARD_DGRAD, BF16, WARPGROUP, bf16_warpgroup_fits, bf16_warpgroup, nullptr, bf16_warpgroup_enough},
     // wgrads of a small batch, as above, and those of uint8 input.
-    {ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads},
+    {"bf16-wgrads", ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads},
     // Ten classes, and a large batch.
-    {ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
+    {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
-    {FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
+    {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
-    {FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 256 || g.indices); }, bf16_low},
+    {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 256 || g.indices); }, bf16_low},
     // Rows that are not whole chunks of eight.
-    {ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_operands(g) || g.indices; }, bf16_unaligned},
+    {"bf16-unaligned", ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_values(g); }, bf16_unaligned},
     // Shapes that fill the GPU, and others.
-    {ANY_LAYOUT, BF16, NOTHING, bf16_fills, bf16_square},
-    {ANY_LAYOUT, BF16, NOTHING, always, bf16_medium},
+    {"bf16-square", ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return aligned_values(g) && bf16_fills(g); }, bf16_square},
+    {"bf16-medium", ANY_LAYOUT, BF16, NOTHING, aligned_values, bf16_medium},
 
     // --- everything else of float32 ---
-    {ANY_LAYOUT, ANY_FLOAT, NOTHING, always, simt},
+    {"simt", ANY_LAYOUT, ANY_FLOAT, NOTHING, always, simt},
 };
 
-bool fits(const Row &row, const Gemm &g) { return (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g); }
+bool fits(const Row &row, const Gemm &g) {
+  return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g);
+}
+
+Choices choices;
+
+// chosen returns the row that was chosen for g; null: none that fits.
+const Row *chosen(const Gemm &g) {
+  int i = choices.row(g);
+  return i >= 0 && fits(rows[i], g) ? rows + i : nullptr;
+}
+
+bool takes(const Row &row, const Gemm &g) {
+  const Row *other = chosen(g);
+  return other ? other == &row : fits(row, g);
+}
 
 int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
   int code = row.single(stream, g);
@@ -169,19 +190,19 @@ int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
 int run(uintptr_t stream, Gemm *g, int count) {
   for (const Row &row : rows) {
     if (count == 0) break;
-    if (!has(row.needs)) continue;
     Gemm taken[KERNELS_MAX_GROUP];
     int n = 0;
     for (int i = 0; i < count; i++)
-      if (fits(row, g[i])) taken[n++] = g[i];
-    if (n == 0 || (row.enough && !row.enough(taken, n))) continue;
+      if (takes(row, g[i])) taken[n++] = g[i];
+    bool forced = std::any_of(taken, taken + n, chosen);
+    if (n == 0 || (row.enough && !forced && !row.enough(taken, n))) continue;
     if (row.grouped) {
       if (int code = row.grouped(stream, taken, n)) return code;
     } else {
       for (int i = 0; i < n; i++)
         if (int code = launch_single(stream, row, taken[i])) return code;
     }
-    count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return fits(row, one); }) - g);
+    count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return takes(row, one); }) - g);
   }
   return count ? cudaErrorNotSupported : cudaSuccess;
 }
@@ -249,7 +270,26 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
 int kernels_wants_transposed(int precision, kernels_gemm_args p) {
   if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || !(TENSOR >> precision & 1)) return false;
   p.t = 1 << 20;  // as if at an aligned address
-  return warpgroup_wgrad_fits(gemm_of(precision, p));
+  Gemm g = gemm_of(precision, p);
+  const Row *row = chosen(g);
+  return row ? row->grouped == warpgroup_wgrad : warpgroup_wgrad_fits(g);
+}
+
+const char *kernels_candidate(int precision, kernels_gemm_args p, int i) {
+  if (check(precision, p) || empty(p) || !kernels_has(precision)) return nullptr;
+  Gemm g = gemm_of(precision, p);
+  for (const Row &row : rows)
+    if (fits(row, g) && i-- == 0) return row.name;
+  return nullptr;
+}
+
+int kernels_choose(int precision, kernels_gemm_args p, const char *name) {
+  if (int code = check(precision, p)) return code;
+  Gemm g = gemm_of(precision, p);
+  if (!*name) return choices.choose(g, -1), cudaSuccess;
+  for (const Row &row : rows)
+    if (!strcmp(row.name, name)) return choices.choose(g, int(&row - rows)), cudaSuccess;
+  return cudaErrorInvalidValue;
 }
 
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {

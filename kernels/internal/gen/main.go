@@ -281,6 +281,8 @@ func stub(f *ast.FuncDecl) string {
 			zeros = append(zeros, "ErrNoCUDA")
 		case "bool":
 			zeros = append(zeros, "false")
+		case "string":
+			zeros = append(zeros, `""`)
 		case "Info":
 			zeros = append(zeros, "Info{}")
 		default:

@@ -141,6 +141,8 @@ func (o *Options) takePaths(paths, flags []string) error {
 		return fmt.Errorf("-predict takes the folder of one run, not %d: train -predict %s logs/mnist/latest", len(o.Runs), strings.Join(o.Predict, " "))
 	case o.Predict != nil:
 		return nil
+	case o.resume != "" && o.Tune:
+		return errors.New("-resume goes on with the kernels of its run: leave -tune out")
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
 	case len(files) > 1 && o.Compare && o.Among == nil && isSubjects(files[0]):
@@ -198,7 +200,7 @@ func (o Options) CheckRanks(ranks int) error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"-compare", o.Compare}, {"-report", o.Report != ""}} {
+	}{{"-compare", o.Compare}, {"-report", o.Report != ""}, {"-tune", o.Tune}} {
 		if f.set {
 			return fmt.Errorf("%s is for one GPU, and this is one of %d ranks: leave it out", f.name, ranks)
 		}

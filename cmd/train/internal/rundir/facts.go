@@ -1,6 +1,9 @@
 package rundir
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Names of the files in a run's folder. Weights and a recording are missing if the run ended too
 // early.
@@ -45,10 +48,15 @@ type Facts struct {
 	GPU       *GPU   `json:"gpu,omitempty"`       // nil on the CPU
 	Precision string `json:"precision,omitempty"` // fp32, tf32, 3xtf32 or bf16
 	Executor  string `json:"executor"`            // eager or graph
-	Name      string `json:"name"`                // of the allocator as the user gave it: custom, custom:bestfit
-	Allocator string `json:"allocator"`           // its kind: custom, plan, cuda or malloc
-	Strategy  string `json:"strategy,omitempty"`  // of an allocator that has a pool
-	Segments  string `json:"segments,omitempty"`  // likewise: virtual, malloc, or both
+
+	// Kernels are those that -tune chose, as a JSON array of device.Choice. Other GEMMs are computed by the
+	// kernels that the program prefers.
+	Kernels json.RawMessage `json:"kernels,omitempty"`
+
+	Name      string `json:"name"`               // of the allocator as the user gave it: custom, custom:bestfit
+	Allocator string `json:"allocator"`          // its kind: custom, plan, cuda or malloc
+	Strategy  string `json:"strategy,omitempty"` // of an allocator that has a pool
+	Segments  string `json:"segments,omitempty"` // likewise: virtual, malloc, or both
 	Seed      uint64 `json:"seed"`
 
 	Ranks       int    `json:"ranks,omitempty"`       // that trained together, each on such a device; 0: one
