@@ -1,5 +1,5 @@
-// Which kernel computes a GEMM: one table. The first row that fits wins, unless another one was chosen. In a grouped GEMM each row takes every GEMM
-// that it fits. The last row fits every GEMM.
+// Which kernel computes a GEMM: one table. The first row that fits wins, unless another one was chosen. In a grouped
+// GEMM each row takes every GEMM that it fits. Of each precision one of the last rows fits every GEMM.
 #include <cstring>
 
 #include "choices.cuh"
@@ -112,7 +112,8 @@ const Row rows[] = {
     // split-K here.
     {"warpgroup-wgrad", ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
      [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_tiles) >= device().sms; }},
-    {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
+    {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup,
+     nullptr, nullptr, true},
     // wgrads of a small batch, as above.
     {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
@@ -123,17 +124,19 @@ const Row rows[] = {
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
-    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
+    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); },
+     skinny_tensorop_tma},
     {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
     // Few rows by large weights.
-    {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); },
-     tensorop_low},
+    {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC,
+     [](const Gemm &g) { return aligned_values(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); }, tensorop_low},
     // Shapes that fill the GPU.
     {"square-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_values, tensorop_square},
     // Other wgrads of a small batch: tiles for about one wave, and for more.
-    {"wgrad-wave", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); }, tensorop_wgrad_wave},
+    {"wgrad-wave", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); },
+     tensorop_wgrad_wave},
     {"wgrad-short", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256; }, tensorop_wgrad_short},
     // Other wgrads of a large batch.
     {"wgrad-long", ON_TN, TENSOR, CP_ASYNC, aligned_values, tensorop_wgrad_long},
