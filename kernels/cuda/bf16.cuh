@@ -43,10 +43,8 @@ int with_values(int precision, F f) {
   return precision == KERNELS_BF16 ? f(bf16()) : f(float());
 }
 
-// load4 reads four values, store4 writes the i-th four, on a boundary of their size.
-__device__ inline float4 load4(const float *from) { return *reinterpret_cast<const float4 *>(from); }
+// four_of returns the floats of four bf16. store4 writes the i-th four values, on a boundary of their size.
 __device__ inline float4 four_of(uint2 v) { return make_float4(to_float(v.x), second_to_float(v.x), to_float(v.y), second_to_float(v.y)); }
-__device__ inline float4 load4(const bf16 *from) { return four_of(*reinterpret_cast<const uint2 *>(from)); }
 __device__ inline void store4(float *to, float4 v, int i = 0) { reinterpret_cast<float4 *>(to)[i] = v; }
 __device__ inline void store4(bf16 *to, float4 v, int i = 0) { reinterpret_cast<uint2 *>(to)[i] = make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w)); }
 

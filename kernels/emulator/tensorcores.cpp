@@ -6,6 +6,18 @@ namespace emulator {
 // truncated returns an element of an operand as the tensor cores read it.
 static float truncated(uint32_t v) { return bits<float>(v & ~0u << 13); }
 
+// add_products gives the lanes a·b + c, of the c that they have given after a and b.
+template <int K>
+static void add_products(Words (&got)[32], const Words (&given)[32], const float (&a)[16][K], const float (&b)[K][8]) {
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++) {
+      int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      double sum = bits<float>(given[lane].word[6 + i]);
+      for (int k = 0; k < K; k++) sum += double(a[row][k]) * b[k][column];
+      got[lane].word[i] = bits<uint32_t>(float(sum));
+    }
+}
+
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                         uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3) {
   Words mine = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(c0), bits<uint32_t>(c1), bits<uint32_t>(c2), bits<uint32_t>(c3)}};
@@ -18,13 +30,7 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, fl
       for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = truncated(given[lane].word[i]);
       for (int i = 0; i < 2; i++) b[t + 4 * i][g] = truncated(given[lane].word[4 + i]);
     }
-    for (int lane = 0; lane < 32; lane++)
-      for (int i = 0; i < 4; i++) {
-        int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        double sum = bits<float>(given[lane].word[6 + i]);
-        for (int k = 0; k < 8; k++) sum += double(a[row][k]) * b[k][column];
-        got[lane].word[i] = bits<uint32_t>(float(sum));
-      }
+    add_products(got, given, a, b);
   });
   d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
 }
@@ -44,13 +50,7 @@ void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, f
         for (int i = 0; i < 2; i++) b[k + 8 * i + e][g] = half(given[lane].word[4 + i], e);
       }
     }
-    for (int lane = 0; lane < 32; lane++)
-      for (int i = 0; i < 4; i++) {
-        int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        double sum = bits<float>(given[lane].word[6 + i]);
-        for (int k = 0; k < 16; k++) sum += double(a[row][k]) * b[k][column];
-        got[lane].word[i] = bits<uint32_t>(float(sum));
-      }
+    add_products(got, given, a, b);
   });
   d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
 }

@@ -1,6 +1,6 @@
 // GEMM in bf16 on the tensor cores by mma.sync: every layout, shape and alignment, on compute capability 8 and later.
 // bf16_tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share it, and how many
-// stages their pipelines have. Products of pixels and small sums are exact.
+// stages their pipelines have.
 #include "bf16_tensorop.cuh"
 
 namespace gemm {
@@ -33,6 +33,17 @@ int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
   return launch_split_k<P, P, 16>(stream, has_shared, single_gemm<P>, g, max_ranks);
 }
 
+// launch_layout is launch_tensorop of g's layout, with both operands copied in the same way.
+template <typename C, int ACCESS>
+int launch_layout(uintptr_t stream, const Gemm &g, int max_ranks) {
+  switch (g.layout) {
+    case NN: return launch_tensorop<Tensorop<NN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
+    case NT: return launch_tensorop<Tensorop<NT, C, ACCESS, ACCESS>>(stream, g, max_ranks);
+    case TN: return launch_tensorop<Tensorop<TN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
+  }
+  return cudaErrorInvalidValue;
+}
+
 }  // namespace
 
 int64_t bf16_skinny_tiles(const Gemm &g) { return tiles(g, Skinny::BM, Skinny::BN); }
@@ -48,34 +59,13 @@ int bf16_low(uintptr_t stream, const Gemm &g) {
   return g.indices ? launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, 4) : launch_tensorop<Tensorop<NN, Low>>(stream, g, 4);
 }
 
-int bf16_medium(uintptr_t stream, const Gemm &g) {
-  switch (g.layout) {
-    case NN: return launch_tensorop<Tensorop<NN, Medium>>(stream, g, 4);
-    case NT: return launch_tensorop<Tensorop<NT, Medium>>(stream, g, 4);
-    case TN: return launch_tensorop<Tensorop<TN, Medium>>(stream, g, 4);
-  }
-  return cudaErrorInvalidValue;
-}
+int bf16_medium(uintptr_t stream, const Gemm &g) { return launch_layout<Medium, CP_ASYNC>(stream, g, 4); }
 
 int64_t bf16_square_tiles(const Gemm &g) { return tiles(g, Square::BM, Square::BN); }
 
-int bf16_square(uintptr_t stream, const Gemm &g) {
-  switch (g.layout) {
-    case NN: return launch_tensorop<Tensorop<NN, Square>>(stream, g, 1);
-    case NT: return launch_tensorop<Tensorop<NT, Square>>(stream, g, 1);
-    case TN: return launch_tensorop<Tensorop<TN, Square>>(stream, g, 1);
-  }
-  return cudaErrorInvalidValue;
-}
+int bf16_square(uintptr_t stream, const Gemm &g) { return launch_layout<Square, CP_ASYNC>(stream, g, 1); }
 
-int bf16_unaligned(uintptr_t stream, const Gemm &g) {
-  switch (g.layout) {
-    case NN: return launch_tensorop<Tensorop<NN, Unaligned, ANY, ANY>>(stream, g, MAX_CLUSTER);
-    case NT: return launch_tensorop<Tensorop<NT, Unaligned, ANY, ANY>>(stream, g, MAX_CLUSTER);
-    case TN: return launch_tensorop<Tensorop<TN, Unaligned, ANY, ANY>>(stream, g, MAX_CLUSTER);
-  }
-  return cudaErrorInvalidValue;
-}
+int bf16_unaligned(uintptr_t stream, const Gemm &g) { return launch_layout<Unaligned, ANY>(stream, g, MAX_CLUSTER); }
 
 int bf16_narrow_wgrad(uintptr_t stream, const Gemm &g) {
   return launch_tensorop<Tensorop<TN, LongNarrowWgrad, CP_ASYNC, ANY>>(stream, g, MAX_CLUSTER);
