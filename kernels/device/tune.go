@@ -1,7 +1,6 @@
 package device
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -113,6 +112,9 @@ func (t *tuner) tune(group []kernels.GEMM, queue func() error) error {
 			}
 		}
 	}
+	if len(names) <= 2 {
+		return nil // the table's kernel, and that by its name
+	}
 	times := make([][]time.Duration, len(names))
 	for range tuneRounds {
 		for i, name := range names {
@@ -126,11 +128,11 @@ func (t *tuner) tune(group []kernels.GEMM, queue func() error) error {
 			times[i] = append(times[i], took)
 		}
 	}
-	best := slices.MinFunc(names, func(a, b string) int {
-		return cmp.Compare(stats.Median(times[slices.Index(names, a)]), stats.Median(times[slices.Index(names, b)]))
-	})
-	if float64(stats.Median(times[slices.Index(names, best)])) > (1-leastGain)*float64(stats.Median(times[0])) {
-		best = ""
+	best, least := "", (1-leastGain)*float64(stats.Median(times[0]))
+	for i, name := range names {
+		if took := float64(stats.Median(times[i])); took < least {
+			best, least = name, took
+		}
 	}
 	if err := t.choose(group, best); err != nil || best == "" {
 		return err
