@@ -40,6 +40,9 @@ func (b *Backend) Kind() string {
 	return "cpu"
 }
 
+// inBF16 reports whether a run trains in bf16, on any device.
+func inBF16(cfg configs.Config) bool { return cfg.Train.Precision == kernels.BF16.String() }
+
 // sayCPUPrecision warns that the CPU does not compute in the precision of cfg.
 func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
 	if p := cfg.Train.Precision; p == "tf32" || p == "3xtf32" {
@@ -53,12 +56,10 @@ func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
 // falls back to the CPU, with a line on stderr, unless noGPU returns an error.
 func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*Backend, error) {
 	graph := cfg.Train.Executor == "graph"
-	cpu := &Backend{Name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), Graph: graph}
-	if cfg.Train.Precision == kernels.BF16.String() {
-		cpu.Name, cpu.Precision = cpu.Name+", bf16", "bf16"
+	cpu := &Backend{Name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), Graph: graph, Queue: new(device.HostQueue)}
+	if inBF16(cfg) {
+		cpu.Name, cpu.Precision = cpu.Name+", bf16", cfg.Train.Precision
 		cpu.Queue = &device.HostQueue{Precision: kernels.BF16}
-	} else {
-		cpu.Queue = new(device.HostQueue)
 	}
 	if cfg.Train.Device == "cpu" {
 		return cpu, sayCPUPrecision(cfg, stderr)

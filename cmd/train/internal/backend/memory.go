@@ -13,7 +13,6 @@ import (
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/internal/text"
-	"mlpool/kernels"
 	"mlpool/kernels/device"
 )
 
@@ -40,7 +39,7 @@ func modelBytes(cfg configs.Config, set data.Dataset, ranks int) (weights, outpu
 
 // valueBytes returns the bytes of an element of an output.
 func valueBytes(cfg configs.Config) int64 {
-	if cfg.Train.Precision == kernels.BF16.String() {
+	if inBF16(cfg) {
 		return int64(device.BF16.Size())
 	}
 	return int64(device.Float32.Size())
@@ -60,8 +59,8 @@ func DeviceNeed(cfg configs.Config, set data.Dataset, among []Subject, mallocPoo
 	if ranks > 1 {
 		weights += master // at least this rank's updates
 	}
-	if value := valueBytes(cfg); value < 4 {
-		weights += master / 4 * value // their rounded copy
+	if inBF16(cfg) {
+		weights += master / 4 * valueBytes(cfg) // their rounded copy
 	}
 	var pools int64
 	for _, c := range among {

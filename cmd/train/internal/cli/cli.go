@@ -104,6 +104,9 @@ func (o *Options) clash(given []string) error {
 	if o.resume != "" && o.Compare {
 		return errors.New("-resume continues one run: leave -compare out, and choose the allocator with " + backend.AllocatorEnv)
 	}
+	if o.resume != "" && o.Tune {
+		return errors.New("-resume goes on with the kernels of its run: leave -tune out")
+	}
 	return nil
 }
 
@@ -141,8 +144,6 @@ func (o *Options) takePaths(paths, flags []string) error {
 		return fmt.Errorf("-predict takes the folder of one run, not %d: train -predict %s logs/mnist/latest", len(o.Runs), strings.Join(o.Predict, " "))
 	case o.Predict != nil:
 		return nil
-	case o.resume != "" && o.Tune:
-		return errors.New("-resume goes on with the kernels of its run: leave -tune out")
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
 	case len(files) > 1 && o.Compare && o.Among == nil && isSubjects(files[0]):
