@@ -41,9 +41,10 @@ type Ops[T any] interface {
 	// w, through the activation.
 	Backward(w, x, state []T, dy, dx T, u nn.Update)
 	// DataParallel names the weights that Backward changes by the gradients of all ranks, so
-	// that they stay equal on all ranks; EndDataParallel frees its memory. The rate of Backward
-	// must then be the training's times the rank's share of the batch, which may be 0. rows is
-	// the largest batch size.
+	// that they stay equal on all ranks; EndDataParallel frees its memory. Both may change the
+	// elements of w, which are the weights from then on. The rate of Backward must then be the
+	// training's times the rank's share of the batch, which may be 0. rows is the largest batch
+	// size.
 	DataParallel(w []T, rows int) error
 	EndDataParallel() error
 	// AllReduce adds up rows of t over the ranks, in place. With one it does nothing.

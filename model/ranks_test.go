@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"gorgonia.org/tensor"
+
 	"mlpool/allocator"
 	"mlpool/data"
 	"mlpool/kernels/collective"
@@ -39,7 +41,7 @@ type byRank func(*collective.Local) collective.Collective
 func asIs(l *collective.Local) collective.Collective { return l }
 
 // trainRank trains one rank on a host backend and frees its memory.
-func trainRank(name string, c collective.Collective, train, test model.Set, features, epochs int, opt model.Options) (out trained, err error) {
+func trainRank(name string, c collective.Collective, train, test model.Set, weights []*tensor.Dense, epochs int, opt model.Options) (out trained, err error) {
 	b := backends[slices.Index(hostBackends(), name)]
 	var alloc, captured allocator.Allocator
 	if alloc, err = openAllocator(b.kind, device.NewHostDriver()); err != nil {
@@ -62,7 +64,7 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 	reported := map[int]float32{}
 	opt.VerboseEvery = 7
 	opt.Verbose = func(step int, loss float32) { reported[step] = loss }
-	trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 37, 3, data.Classes, 5), opt)
+	trainer, err := model.NewTrainer(d, train, test, weights, opt)
 	if err != nil {
 		return out, err
 	}
@@ -95,13 +97,13 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 }
 
 // trainRanks trains on some ranks and returns the results of rank 0, which all others must have too.
-func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test model.Set, features, epochs int, opt model.Options) trained {
+func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test model.Set, weights []*tensor.Dense, epochs int, opt model.Options) trained {
 	t.Helper()
 	all, errs := make([]trained, ranks), make([]error, ranks)
 	var group sync.WaitGroup
 	for rank, c := range collective.NewLocal(ranks) {
 		group.Go(func() {
-			if all[rank], errs[rank] = trainRank(name, as(c), train, test, features, epochs, opt); errs[rank] != nil {
+			if all[rank], errs[rank] = trainRank(name, as(c), train, test, weights, epochs, opt); errs[rank] != nil {
 				c.Abort(errs[rank])
 			}
 		})
@@ -129,17 +131,17 @@ func TestRanks(t *testing.T) {
 	train, test := blobs(rows, features, 1), blobs(67, features, 2)
 	for i, name := range hostBackends() {
 		near := func(a, b float64) bool { return math.Abs(a-b) <= backends[i].tolerance(1e-5) }
-		for _, ranks := range []int{1, 2, 3, 4, 8} {
+		for _, ranks := range []int{1, 2, 3, 4, 5, 8} {
 			t.Run(fmt.Sprint(name, " ", ranks), func(t *testing.T) {
 				opt := options(rows, batch)
 				opt.EvalBatchSize, opt.ChunkSteps = 16, 5
-				got := trainRanks(t, name, ranks, asIs, train, test, features, epochs, opt)
-				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return reducing{l} }, train, test, features, epochs, opt)
+				got := trainRanks(t, name, ranks, asIs, train, test, narrow(features), epochs, opt)
+				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return reducing{l} }, train, test, narrow(features), epochs, opt)
 				if fmt.Sprint(got) != fmt.Sprint(again) {
 					t.Error("the same training by all-reduces comes to something else")
 				}
 				opt.BatchSize, opt.EvalBatchSize = batch*ranks, 16*ranks
-				want := trainRanks(t, name, 1, asIs, train, test, features, epochs, opt)
+				want := trainRanks(t, name, 1, asIs, train, test, narrow(features), epochs, opt)
 				for i, e := range got.epochs {
 					one := want.epochs[i]
 					if len(e.Losses) != len(one.Losses) || !near(e.ValLoss, one.ValLoss) || math.Abs(e.ValAcc-one.ValAcc) > 1.5/67 {
@@ -168,11 +170,11 @@ func TestRankGoesOn(t *testing.T) {
 	const rows, features = 203, 11
 	train, test := blobs(rows, features, 1), blobs(20, features, 2)
 	opt := options(rows, 12)
-	whole := trainRanks(t, "cpu", 1, asIs, train, test, features, 2, opt)
+	whole := trainRanks(t, "cpu", 1, asIs, train, test, narrow(features), 2, opt)
 	opt.Start = model.Start{Epoch: 1}
 	for _, ranks := range []int{2, 3, 4} {
 		opt.BatchSize = 12 / ranks
-		if half := trainRanks(t, "cpu", ranks, asIs, train, test, features, 1, opt); half.epochs[0].Number != 2 || len(half.epochs[0].Losses) != len(whole.epochs[1].Losses) {
+		if half := trainRanks(t, "cpu", ranks, asIs, train, test, narrow(features), 1, opt); half.epochs[0].Number != 2 || len(half.epochs[0].Losses) != len(whole.epochs[1].Losses) {
 			t.Errorf("on %d ranks epoch %d has %d steps, want epoch 2 of %d", ranks, half.epochs[0].Number, len(half.epochs[0].Losses), len(whole.epochs[1].Losses))
 		}
 	}
@@ -187,6 +189,10 @@ func (reducing) AllocSymmetric(int) (uintptr, func() error, error) {
 
 func (reducing) AllGather(uintptr, int, uintptr) error {
 	return errors.New("an all-gather without memory for it")
+}
+
+func (reducing) AllToAll(uintptr, uintptr, int, uintptr) error {
+	return errors.New("an all-to-all without memory for it")
 }
 
 // dying is a rank that ends after some collectives.
@@ -219,42 +225,68 @@ func (d *dying) AllGather(x uintptr, n int, stream uintptr) error {
 	return d.Collective.AllGather(x, n, stream)
 }
 
-// TestRankDies ends one rank at each of its first collectives. All end with its reason and leak
+func (d *dying) AllToAll(from, to uintptr, n int, stream uintptr) error {
+	if err := d.live(); err != nil {
+		return err
+	}
+	return d.Collective.AllToAll(from, to, n, stream)
+}
+
+// TestRankDies ends one rank at one of its first collectives. All end with its reason and leak
 // nothing, which their allocators check.
 func TestRankDies(t *testing.T) {
-	const rows, features = 64, 9
-	train, test := blobs(rows, features, 1), blobs(20, features, 2)
+	const rows = 64
+	reduces := func(l *collective.Local) collective.Collective { return reducing{l} }
 	for _, name := range hostBackends() {
-		for kind, as := range map[string]byRank{"gathering": asIs, "reducing": func(l *collective.Local) collective.Collective { return reducing{l} }} {
-			t.Run(name+" "+kind, func(t *testing.T) {
-				for left := range 18 {
-					opt := options(rows, 8)
-					opt.ChunkSteps = 2
-					ranks := collective.NewLocal(3)
-					errs := make([]error, len(ranks))
-					var group sync.WaitGroup
-					for rank, c := range ranks {
-						group.Go(func() {
-							comm := as(c)
-							if rank == 1 {
-								comm = &dying{comm, left}
-							}
-							_, errs[rank] = trainRank(name, comm, train, test, features, 4, opt)
-						})
-					}
-					group.Wait()
-					for rank, err := range errs {
-						if !errors.Is(err, errDied) || strings.Contains(err.Error(), "leak") {
-							t.Errorf("rank %d ends with %v after %d collectives of rank 1, want %v", rank, err, left, errDied)
-						}
-					}
-					for _, c := range ranks {
-						if err := c.Close(); err != nil {
-							t.Error(err)
-						}
-					}
+		for _, c := range []struct {
+			kind     string
+			as       byRank
+			features int
+			weights  func(features int) []*tensor.Dense
+			every    int // of the collectives
+		}{
+			{"gathering", asIs, 9, narrow, 1},
+			{"reducing", reduces, 9, narrow, 1},
+			{"scattering", asIs, wideFeatures, wide, 5},
+		} {
+			if c.kind == "scattering" && !scatters(name) {
+				continue
+			}
+			t.Run(name+" "+c.kind, func(t *testing.T) {
+				train, test, weights := blobs(rows, c.features, 1), blobs(20, c.features, 2), c.weights(c.features)
+				for left := 0; left < 18*min(c.every, 2); left += c.every {
+					diesAfter(t, name, left, c.as, train, test, weights)
 				}
 			})
+		}
+	}
+}
+
+// diesAfter trains on three ranks, of which rank 1 ends after a number of collectives.
+func diesAfter(t *testing.T, name string, left int, as byRank, train, test model.Set, weights []*tensor.Dense) {
+	opt := options(train.Labels.Shape()[0], 8)
+	opt.ChunkSteps = 2
+	ranks := collective.NewLocal(3)
+	errs := make([]error, len(ranks))
+	var group sync.WaitGroup
+	for rank, c := range ranks {
+		group.Go(func() {
+			comm := as(c)
+			if rank == 1 {
+				comm = &dying{comm, left}
+			}
+			_, errs[rank] = trainRank(name, comm, train, test, weights, 4, opt)
+		})
+	}
+	group.Wait()
+	for rank, err := range errs {
+		if !errors.Is(err, errDied) || strings.Contains(err.Error(), "leak") {
+			t.Errorf("rank %d ends with %v after %d collectives of rank 1, want %v", rank, err, left, errDied)
+		}
+	}
+	for _, c := range ranks {
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

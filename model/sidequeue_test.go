@@ -15,7 +15,7 @@ import (
 	"mlpool/model"
 )
 
-// mirror is a rank of two; the other one has the same numbers.
+// mirror is a rank of two; what the other one sends are the same numbers.
 type mirror struct {
 	symmetric allocator.Allocator // of symmetric memory; nil: there is none
 	stream    allocator.Stream
@@ -47,8 +47,15 @@ func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
 }
 
 func (m mirror) AllGather(x uintptr, n int, stream uintptr) error {
-	other := x + uintptr(4*n)
-	return errors.Join(m.on(stream).Fill(other, 0, 4*n), m.on(stream).Step(nn.Update{Rate: -1}, other, 0, x, n))
+	return m.copy(x+uintptr(4*n), x, n, stream)
+}
+
+func (m mirror) AllToAll(from, to uintptr, n int, stream uintptr) error {
+	return errors.Join(m.copy(to, from, n, stream), m.copy(to+uintptr(4*n), from, n, stream))
+}
+
+func (m mirror) copy(to, from uintptr, n int, stream uintptr) error {
+	return errors.Join(m.on(stream).Fill(to, 0, 4*n), m.on(stream).Step(nn.Update{Rate: -1}, to, 0, from, n))
 }
 
 func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
@@ -60,23 +67,35 @@ func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 }
 
 // TestMirroredRank trains one rank of two on every backend. Its side queue and its main queue wait for
-// each other, within graphs and without. Steps have several buckets.
+// each other, within graphs and without. Steps have several buckets, unless they are all-gathered.
 func TestMirroredRank(t *testing.T) {
-	t.Run("all-gather", func(t *testing.T) { testMirroredRank(t, true) })
-	t.Run("all-reduce", func(t *testing.T) { testMirroredRank(t, false) })
+	for _, e := range exchanges {
+		t.Run(e.name, func(t *testing.T) { testMirroredRank(t, e.symmetric, e.width) })
+	}
 }
 
-func testMirroredRank(t *testing.T, gathers bool) {
+// exchanges are the ways of exchanging updates, by what they depend on.
+var exchanges = []struct {
+	name      string
+	symmetric bool // there is symmetric memory
+	width     int
+}{
+	{"scattered", true, 1300},
+	{"all-gathered", true, 300},
+	{"all-reduced", false, 1300},
+}
+
+func testMirroredRank(t *testing.T, symmetric bool, width int) {
 	const rows, features, batch, epochs = 33, 784, 4, 2
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, batch)
 	opt.Ranks = 2
-	weights := model.Weights(features, 1300, 3, data.Classes, 5)
+	weights := model.Weights(features, width, 3, data.Classes, 5)
 	var want []model.Epoch
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
 		var m mirror
-		if gathers {
+		if symmetric {
 			m = mirror{l.alloc, l.queue.Handle()}
 		}
 		if err := d.SetCollective(m); err != nil {
@@ -165,11 +184,12 @@ func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
 // TestLateSideQueue trains a rank whose side queues are as late as events allow. If an operation that
 // reads or frees weights did not wait for them, losses would differ.
 func TestLateSideQueue(t *testing.T) {
-	t.Run("all-gather", func(t *testing.T) { testLateSideQueue(t, true) })
-	t.Run("all-reduce", func(t *testing.T) { testLateSideQueue(t, false) })
+	for _, e := range exchanges {
+		t.Run(e.name, func(t *testing.T) { testLateSideQueue(t, e.symmetric, e.width) })
+	}
 }
 
-func testLateSideQueue(t *testing.T, gathers bool) {
+func testLateSideQueue(t *testing.T, symmetric bool, width int) {
 	const rows, features, epochs = 35, 784, 3
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, 4)
@@ -182,13 +202,13 @@ func testLateSideQueue(t *testing.T, gathers bool) {
 		}
 		d := device.New(q, alloc, true)
 		var m mirror
-		if gathers {
+		if symmetric {
 			m = mirror{alloc, q.Handle()}
 		}
 		if err := d.SetCollective(m); err != nil {
 			t.Fatal(err)
 		}
-		trainer := newTrainer(t, d, train, test, model.Weights(features, 1300, 3, data.Classes, 5), opt)
+		trainer := newTrainer(t, d, train, test, model.Weights(features, width, 3, data.Classes, 5), opt)
 		for range epochs {
 			e := trainEpoch(t, trainer)
 			sum, err := trainer.Checksum()

@@ -98,6 +98,10 @@ func (f *failing) AllGather(x uintptr, n int, stream uintptr) error {
 	return f.at(x, func() error { return f.Local.AllGather(x, n, stream) })
 }
 
+func (f *failing) AllToAll(from, to uintptr, n int, stream uintptr) error {
+	return f.at(to, func() error { return f.Local.AllToAll(from, to, n, stream) })
+}
+
 func (f *failing) at(x uintptr, do func() error) error {
 	if f.others != nil {
 		<-f.others

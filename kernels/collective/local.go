@@ -25,11 +25,12 @@ type group struct {
 type call struct {
 	name string
 	x    []float32
+	from []float32 // of an all-to-all, whose x is what it writes
 }
 
-// Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce and
-// AllGather return once all ranks have called them, each from its own goroutine, and the
-// operation is done.
+// Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce,
+// AllGather and AllToAll return once all ranks have called them, each from its own goroutine, and
+// the operation is done.
 type Local struct {
 	group *group
 	rank  int
@@ -55,11 +56,15 @@ func (l *Local) Size() int { return len(l.group.calls) }
 
 // AllReduce adds up in the order of the ranks.
 func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
-	return l.meet(call{"all-reduces", floatsAt(x, n)}, (*group).reduce)
+	return l.meet(call{"all-reduces", floatsAt(x, n), nil}, (*group).reduce)
 }
 
 func (l *Local) AllGather(x uintptr, n int, _ uintptr) error {
-	return l.meet(call{"all-gathers", floatsAt(x, n*l.Size())}, (*group).gather)
+	return l.meet(call{"all-gathers", floatsAt(x, n*l.Size()), nil}, (*group).gather)
+}
+
+func (l *Local) AllToAll(from, to uintptr, n int, _ uintptr) error {
+	return l.meet(call{"exchanges", floatsAt(to, n*l.Size()), floatsAt(from, n*l.Size())}, (*group).exchange)
 }
 
 // meet waits for the calls of all ranks. The last one does the work.
@@ -116,6 +121,15 @@ func (g *group) gather() {
 	for rank, from := range g.calls {
 		for _, to := range g.calls {
 			copy(to.x[rank*n:(rank+1)*n], from.x[rank*n:])
+		}
+	}
+}
+
+func (g *group) exchange() {
+	n := len(g.calls[0].x) / len(g.calls)
+	for i, from := range g.calls {
+		for j, to := range g.calls {
+			copy(to.x[i*n:(i+1)*n], from.from[j*n:])
 		}
 	}
 }

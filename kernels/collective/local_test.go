@@ -95,6 +95,39 @@ func TestLocalGathers(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestLocalExchanges(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 4, 5, 8} {
+		for _, err := range together(collective.NewLocal(size), func(l *collective.Local) error {
+			const n = 3
+			from, to := make([]float32, n*size), make([]float32, n*size)
+			value := func(sender, receiver, i, round int) float32 {
+				return float32(1000*sender + 100*receiver + 10*i + round)
+			}
+			for round := range 10 {
+				for i := range from {
+					from[i] = value(l.Rank(), i/n, i%n, round)
+				}
+				if err := l.AllToAll(addr(from), addr(to), n, 0); err != nil {
+					return err
+				}
+				for i, v := range to {
+					if want := value(i/n, l.Rank(), i%n, round); v != want {
+						return fmt.Errorf("rank %d of %d, round %d: element %d is %v, want %v", l.Rank(), size, round, i, v, want)
+					}
+				}
+			}
+			return l.Close()
+		}) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestLocalLeaks(t *testing.T) {
 	ranks := collective.NewLocal(2)
 	if _, _, err := ranks[0].AllocSymmetric(8); err != nil {
 		t.Fatal(err)
@@ -131,6 +164,10 @@ func TestLocalEnds(t *testing.T) {
 			}
 			return l.AllReduce(addr(x), 6, 0)
 		}, "rank 1 all-gathers 6 numbers, and rank 0 all-reduces 6"},
+		{"not the same parts", func(l *collective.Local) error {
+			x, y := make([]float32, 6), make([]float32, 6)
+			return l.AllToAll(addr(x), addr(y), 2-l.Rank()/2, 0)
+		}, "rank 2 exchanges 3 numbers, and rank 0 exchanges 6"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for rank, err := range together(collective.NewLocal(3), c.f) {

@@ -5,13 +5,15 @@ import (
 	"mlpool/kernels"
 )
 
-// bucket is a group of layers whose updates are moved at once: n contiguous floats at addr, and as
+// bucket is a group of layers whose updates are exchanged at once: n contiguous floats at addr, and as
 // many for each rank if they are gathered.
 type bucket struct {
-	addr   uintptr
-	n      int
-	layers []int
-	all    []kernels.Updates
+	addr    uintptr
+	n       int
+	layers  []int
+	all     []kernels.Updates // the addition to the weights
+	weights uintptr           // if they are scattered: of all layers, as the updates are
+	rounded uintptr           // likewise, if they have rounded copies
 }
 
 // bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an
@@ -64,6 +66,14 @@ func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 		buckets[last].n += open.n
 	}
 	return buckets
+}
+
+// divide pads buckets, so that each has equal parts that begin where blocks could.
+func divide(buckets []bucket, parts int) {
+	whole := parts * allocator.Alignment / 4
+	for i := range buckets {
+		buckets[i].n = (buckets[i].n + whole - 1) / whole * whole
+	}
 }
 
 // aligned rounds a number of bytes up to the alignment of blocks.

@@ -5,13 +5,8 @@ import (
 	"slices"
 
 	"mlpool/allocator"
-	"mlpool/kernels"
 	"mlpool/kernels/collective"
 )
-
-// gatherRanks is the largest number of ranks that all-gather. An all-gather moves the updates of all
-// others to each rank; an all-reduce moves at most two updates, for any number of ranks.
-const gatherRanks = 4
 
 // SetCollective makes the device one of several that train the same weights, which are those of
 // [Device.DataParallel]. Call it before any operation. With one rank nothing changes.
@@ -44,7 +39,8 @@ func (d *Device) CloseCollective() error {
 
 // DataParallel names the weights, in the order of their layers, that Backward changes by the updates
 // of all ranks. All ranks must have the same weights, bit for bit, and do the same steps. rows is the
-// largest batch size.
+// largest batch size. Until [Device.EndDataParallel] the weights may be elsewhere: both change the
+// elements of w.
 func (d *Device) DataParallel(w []Tensor, rows int) error {
 	r := d.reducer
 	if r == nil {
@@ -53,12 +49,15 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 	if r.updates != nil {
 		return errors.New("device: weights are data-parallel already")
 	}
-	if err := d.makeBuckets(w, rows); err != nil || !r.gathers {
+	if err := d.makeBuckets(w, rows); err != nil || r.exchange == reduces {
 		return err
 	}
-	ok, err := d.capturedGathers()
-	if ok || err != nil {
+	ok, err := d.capturedTransfers()
+	if err != nil {
 		return err
+	}
+	if ok {
+		return d.moveWeights(w)
 	}
 	r.unfit = true
 	if err := d.EndDataParallel(); err != nil {
@@ -71,41 +70,35 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 // ranks at the first move, which it could not do during a capture.
 func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	r := d.reducer
-	early := earlyFrom(len(w), rows)
-	buckets := bucketsOf(w, early)
-	floats := 0
-	for _, b := range buckets {
-		floats += b.n
-	}
-	addr, ranks, err := d.allocUpdates(4 * floats)
+	r.early = earlyFrom(len(w), rows)
+	r.buckets = bucketsOf(w, r.early)
+	addr, bytes, err := d.allocUpdates(w[0].rounded.Addr != 0)
 	if err != nil {
 		return err
 	}
-	r.weights, r.updates, r.buckets = slices.Clone(w), make([]Tensor, len(w)), buckets
-	r.early, r.late = early, make([]deferredWgrad, len(w))
+	buckets := r.buckets
+	r.weights, r.updates, r.late = r.place(addr, w), make([]Tensor, len(w)), make([]deferredWgrad, len(w))
 	r.pending, r.stamped, r.waited = make([]bool, len(buckets)), make([]bool, len(buckets)), make([]bool, len(buckets))
 	clear(r.bucketOf)
-	own := 0
-	if r.gathers {
-		own = r.comm.Rank()
-	}
-	if err := d.queue.Fill(addr, 0, 4*floats*ranks); err != nil {
+	if err := d.queue.Fill(addr, 0, bytes); err != nil {
 		return err
 	}
 	for i := range buckets {
 		b := &buckets[i]
-		b.addr = addr
-		for _, layer := range b.layers {
-			t := w[layer]
-			b.all = append(b.all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, X: addr, N: t.Len(), Ranks: ranks, Stride: b.n})
-			r.updates[layer], r.bucketOf[t.addr()] = t, i
-			r.updates[layer].rounded = allocator.Block{}
-			r.updates[layer].block = allocator.Block{Addr: addr + uintptr(4*b.n*own)}
-			addr += uintptr(aligned(t.bytes()))
+		b.all = r.addsOf(*b, r.weights)
+		own := b.addr
+		if r.exchange == gathers {
+			own += uintptr(4 * b.n * r.comm.Rank())
 		}
-		addr = b.addr + uintptr(4*b.n*ranks)
+		for _, layer := range b.layers {
+			t := r.weights[layer]
+			r.bucketOf[t.addr()] = i
+			t.block, t.rounded = allocator.Block{Addr: own}, allocator.Block{}
+			r.updates[layer] = t
+			own += uintptr(aligned(t.bytes()))
+		}
 	}
-	// Twice, since after its first all-gather NCCL 2.28 leaves marks of 1, by which copy engines wait
+	// Twice, since after its first transfer NCCL 2.28 leaves marks of 1, by which copy engines wait
 	// for each other, and would take them for those of the next one in a graph.
 	for i := range 2 * len(buckets) {
 		if err := errors.Join(r.move(i%len(buckets)), d.waitBucket(i%len(buckets))); err != nil {
@@ -115,33 +108,77 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	return d.Synchronize()
 }
 
-// allocUpdates allocates the updates of this rank or, if they are gathered, symmetric memory for those
-// of all ranks. ranks is the number of ranks that it has updates of.
-func (d *Device) allocUpdates(bytes int) (addr uintptr, ranks int, err error) {
+// allocUpdates chooses the exchange of the buckets, and allocates their memory, which is symmetric unless
+// they are all-reduced. rounds says that the weights have rounded copies.
+func (d *Device) allocUpdates(rounds bool) (addr uintptr, bytes int, err error) {
 	r := d.reducer
-	r.gathers = false
-	if size := r.comm.Size(); size <= gatherRanks && !r.unfit {
-		addr, r.free, err = r.comm.AllocSymmetric(bytes * size)
-		if r.gathers = err == nil; !errors.Is(err, errors.ErrUnsupported) {
-			return addr, size, err
-		}
+	if r.exchange = exchangeOf(r.comm.Size(), len(r.buckets)); r.unfit {
+		r.exchange = reduces
 	}
+	if r.exchange != reduces {
+		whole := slices.Clone(r.buckets)
+		if r.exchange == scatters {
+			divide(r.buckets, r.comm.Size())
+		}
+		bytes = r.bytes(rounds)
+		if addr, r.free, err = r.comm.AllocSymmetric(bytes); !errors.Is(err, errors.ErrUnsupported) {
+			return addr, bytes, err
+		}
+		r.buckets, r.exchange = whole, reduces
+	}
+	bytes = r.bytes(rounds)
 	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
 	r.free = func() error { return d.alloc.Free(block, d.stream) }
-	return block.Addr, 1, err
+	return block.Addr, bytes, err
 }
 
-// EndDataParallel frees the memory of DataParallel.
-func (d *Device) EndDataParallel() error {
-	if d.reducer == nil || d.reducer.updates == nil {
+// moveWeights copies scattered weights to the memory of their buckets, and makes w those.
+func (d *Device) moveWeights(w []Tensor) error {
+	r := d.reducer
+	if r.exchange != scatters {
 		return nil
 	}
-	err := d.waitAll()
-	d.reducer.weights, d.reducer.updates = nil, nil
-	// After an error the side queues may still use the memory, which the collective frees at once.
+	r.homes, r.callers = slices.Clone(w), w
+	copy(w, r.weights)
+	return d.copyWeights(r.weights, r.homes)
+}
+
+// copyWeights copies weights by way of the host, since it is done twice in a training.
+func (d *Device) copyWeights(to, from []Tensor) error {
+	for layer, t := range from {
+		raw := make([]byte, t.bytes())
+		if err := errors.Join(d.queue.Download(raw, t.addr()), d.upload(to[layer], raw), d.round(to[layer])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnWeights copies scattered weights back, unless a rank has ended, after which they may be wrong.
+func (d *Device) returnWeights() (err error) {
 	r := d.reducer
-	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.gathers {
+	if r.homes == nil {
+		return nil
+	}
+	if r.comm.Err() == nil {
+		err = d.copyWeights(r.homes, r.weights)
+	}
+	copy(r.callers, r.homes)
+	r.homes, r.callers = nil, nil
+	return err
+}
+
+// EndDataParallel frees the memory of DataParallel, and brings the weights back to where they were.
+func (d *Device) EndDataParallel() error {
+	r := d.reducer
+	if r == nil || r.updates == nil {
+		return nil
+	}
+	err := errors.Join(d.waitAll(), d.returnWeights())
+	r.weights, r.updates = nil, nil
+	// After an error the side queues may still use the memory, which the collective frees at once.
+	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.exchange != reduces {
 		err = errors.Join(err, d.queue.Synchronize())
 	}
-	return errors.Join(err, d.reducer.free())
+	return errors.Join(err, r.free())
 }

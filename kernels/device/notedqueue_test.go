@@ -51,17 +51,18 @@ func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
 func (q *notedQueue) NewSideQueue() (SideQueue, error) {
 	side, err := q.HostQueue.NewSideQueue()
 	q.sides++
-	return &notedSide{side, q, -1, -1}, err
+	return &notedSide{side, q, -1, -1, false}, err
 }
 
 type notedSide struct {
 	SideQueue
 	q        *notedQueue
-	recorded int // the last number
-	after    int // the last number of another one that it waits for
+	recorded int  // the last number
+	after    int  // the last number of another one that it waits for
+	moved    bool // it has moved something since it waited for the queue
 }
 
-func (n *notedSide) Fork() error { n.q.forked = len(n.q.log); return nil }
+func (n *notedSide) Fork() error { n.q.forked, n.moved = len(n.q.log), false; return nil }
 
 func (n *notedSide) Record(i int) error { n.recorded = i; return nil }
 
@@ -74,7 +75,7 @@ func (n *notedSide) After(other SideQueue, i int) error {
 }
 
 func (n *notedSide) AddUpdates(all []kernels.Updates) error {
-	if n.after < 0 {
+	if n.after < 0 && !n.moved {
 		return errors.New("updates are added that are not waited for")
 	}
 	n.after = -1
@@ -82,9 +83,10 @@ func (n *notedSide) AddUpdates(all []kernels.Updates) error {
 }
 
 func (n *notedSide) Do(f func(uintptr) error) error {
-	if n.q.forked != len(n.q.log) {
+	if n.q.forked != len(n.q.log) && !n.moved {
 		return errors.New("a bucket moves that waits for nothing")
 	}
+	n.moved = true
 	return n.SideQueue.Do(f)
 }
 
@@ -93,9 +95,21 @@ func (n *notedSide) Close() error     { n.q.sides--; return n.SideQueue.Close() 
 
 func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
 
-// adds names the layers, by the rank's updates: the last of those gathered.
+// adds names the layers, by the rank's updates: the last of those gathered. If weights are scattered they
+// are those of a bucket.
 func (q *notedQueue) adds(all []kernels.Updates) string {
 	var layers []int
+	if r := q.device.reducer; r.exchange == scatters {
+		for _, b := range r.buckets {
+			if b.all[0] != all[0] {
+				continue
+			}
+			for _, layer := range b.layers {
+				q.layers[r.updates[layer].addr()] = layer
+			}
+			return fmt.Sprintf("add part 1 of %v of %d", b.layers, all[0].Ranks)
+		}
+	}
 	for _, u := range all {
 		layers = append(layers, q.layers[u.W])
 		q.layers[u.X+uintptr(4*u.Stride*(u.Ranks-1))] = q.layers[u.W]
@@ -123,6 +137,12 @@ func (o *ofTwo) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-re
 func (o *ofTwo) AllGather(x uintptr, n int, _ uintptr) error {
 	copy(sliceAt[byte](x, 4*n), sliceAt[byte](x+uintptr(4*n), 4*n))
 	return o.q.note("all-gather")
+}
+
+// AllToAll brings what capturedTransfers sends.
+func (o *ofTwo) AllToAll(from, to uintptr, n int, _ uintptr) error {
+	copy(sliceAt[byte](to, 8*n), sliceAt[byte](from, 8*n))
+	return o.q.note("all-to-all")
 }
 
 func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
@@ -156,6 +176,9 @@ func dataParallel(t *testing.T, symmetric bool, rows int, widths ...int) (d *Dev
 	}
 	if err := d.DataParallel(w, rows); err != nil {
 		t.Fatal(err)
+	}
+	for i, one := range w {
+		q.layers[one.addr()] = i
 	}
 	t.Cleanup(func() {
 		errs := []error{d.CloseCollective()}

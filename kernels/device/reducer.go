@@ -11,17 +11,18 @@ import (
 // reducer is data-parallel training: one rank's part in it.
 //
 // With several ranks a wgrad is not added to the weights: it is stored as an update, in a buffer of
-// the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, one side
-// queue, moves, all-gathers the updates of all ranks, or all-reduces them. Another one, adds, then
-// adds them to the weights, in the order of the ranks, in CTAs so small that they run while those of
-// GEMMs do. The next operation that reads those weights waits for it. A model of one bucket has no
-// work to hide this behind: its main queue waits for the move and adds the updates itself.
+// the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, a side
+// queue, moves, exchanges them with the other ranks: see exchange. A kernel adds them to the weights, in
+// the order of the ranks, in CTAs so small that they run while those of GEMMs do. The next operation that
+// reads those weights waits for it. Scattered updates are added on moves, between the two transfers.
+// After an all-reduce another side queue, adds, adds the sums, while the next bucket moves. A model of one
+// bucket has no work to hide this behind: its main queue waits for the move and adds the updates itself.
 //
-// An all-gather is better between few ranks: copy engines do it, and leave all SMs to GEMMs, while
-// an all-reduce waits for SMs and then takes some from the next GEMM. It needs symmetric memory: NCCL
-// 2.28, and GPUs of one host. And it must work in a graph, which capturedGathers checks. Symmetric
-// memory is the library's, and not in the allocator's statistics. After an all-reduce one update is
-// added, whose sums have an order that the library chooses, the same in every run.
+// Copy engines scatter and gather, and leave all SMs to GEMMs, while an all-reduce waits for SMs and then
+// takes some from the next GEMM. They need symmetric memory: NCCL 2.28, and GPUs of one host. And it must
+// work in a graph, which capturedTransfers checks. Symmetric memory is the library's, and not in the
+// allocator's statistics. Scattered weights are in it, too, during the training. The sums of an all-reduce
+// have an order that the library chooses, the same in every run.
 //
 // The side queues work during the rest of the backward pass and the next forward pass, which starts
 // at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches this leaves
@@ -32,10 +33,13 @@ type reducer struct {
 	comm     collective.Collective
 	moves    SideQueue
 	adds     SideQueue
-	gathers  bool         // all-gathers, not all-reduces
-	unfit    bool         // the collective's all-gather cannot be captured
+	exchange exchange
+	unfit    bool         // the collective's transfers cannot be captured
 	free     func() error // gives back the memory of updates
+	received uintptr      // if buckets are scattered: the updates of all ranks to a part of one
 	weights  []Tensor     // by layer
+	homes    []Tensor     // likewise, where scattered weights were, and return to; nil: they are there
+	callers  []Tensor     // the caller's weights, which become homes again
 	updates  []Tensor     // likewise
 	buckets  []bucket
 	bucketOf map[uintptr]int // weights' bucket, by their address
@@ -70,7 +74,7 @@ type deferredWgrad struct {
 // deferred reports whether a layer's wgrad is queued after all dgrads.
 func (r *reducer) deferred(layer int) bool { return layer < r.early || layer == len(r.weights)-1 }
 
-// move queues the all-gather or all-reduce of a bucket, and its addition to the weights.
+// move queues the exchange of a bucket, and its addition to the weights, unless the main queue adds it.
 func (r *reducer) move(i int) error {
 	b := r.buckets[i]
 	if err := r.moves.Fork(); err != nil {
@@ -81,12 +85,7 @@ func (r *reducer) move(i int) error {
 			return err
 		}
 	}
-	if err := r.moves.Do(func(stream uintptr) error {
-		if r.gathers {
-			return r.comm.AllGather(b.addr, b.n, stream)
-		}
-		return r.comm.AllReduce(b.addr, b.n, stream)
-	}); err != nil {
+	if err := r.send(b); err != nil {
 		return err
 	}
 	if r.timed {
@@ -96,7 +95,7 @@ func (r *reducer) move(i int) error {
 		r.stamped[i], r.waited[i] = true, false
 	}
 	r.pending[i] = true
-	if err := r.moves.Record(i); err != nil || !r.addsBeside() {
+	if err := r.moves.Record(i); err != nil || r.adder() != onAdds {
 		return err
 	}
 	if err := r.adds.After(r.moves, i); err != nil {
@@ -108,8 +107,34 @@ func (r *reducer) move(i int) error {
 	return r.adds.Record(i)
 }
 
-// addsBeside reports whether the side queue adds adds updates, rather than the main queue.
-func (r *reducer) addsBeside() bool { return len(r.buckets) > 1 }
+// send queues on the side queue moves what ranks do together.
+func (r *reducer) send(b bucket) error {
+	switch r.exchange {
+	case scatters:
+		return r.scatter(b)
+	case gathers:
+		return r.moves.Do(func(stream uintptr) error { return r.comm.AllGather(b.addr, b.n, stream) })
+	}
+	return r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(b.addr, b.n, stream) })
+}
+
+// The queues that add updates to the weights.
+const (
+	onMoves = iota
+	onAdds
+	onMain
+)
+
+// adder returns the queue that adds the updates.
+func (r *reducer) adder() int {
+	switch {
+	case r.exchange == scatters:
+		return onMoves
+	case len(r.buckets) > 1:
+		return onAdds
+	}
+	return onMain
+}
 
 // waitWeights makes the queue wait for weights whose bucket is pending.
 func (d *Device) waitWeights(w Tensor) {
@@ -133,13 +158,13 @@ func (d *Device) waitBucket(i int) error {
 		}
 	}
 	done := r.moves
-	if r.addsBeside() {
+	if r.adder() == onAdds {
 		done = r.adds
 	}
 	if err := done.Join(i); err != nil {
 		return err
 	}
-	if !r.addsBeside() {
+	if r.adder() == onMain {
 		if err := d.queue.AddUpdates(r.buckets[i].all); err != nil {
 			return err
 		}
@@ -219,8 +244,9 @@ func (d *Device) TimeAllReduce() {
 	}
 }
 
-// AllReduceTimes returns the total time of moving the buckets of the timed step, and the part of it
-// for which the queue waited until they were added to the weights. All work must be done.
+// AllReduceTimes returns the total time of moving the buckets of the timed step, with the addition of
+// scattered ones to the weights, and the part of it for which the queue waited until all were added. All
+// work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {

@@ -17,9 +17,17 @@ import (
 // the updates of the upper layers move during the dgrads below, else all of them move during wgrads
 // and the next forward pass, which waits for each before it reads its weights.
 func TestReduceOrder(t *testing.T) {
-	t.Run("all-reduce", func(t *testing.T) { testReduceOrder(t, false, "all-reduce", 1, smallBatch) })
-	t.Run("all-gather", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2, smallBatch) })
-	t.Run("large batch", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2, largeBatch) })
+	for _, c := range []struct {
+		name      string
+		symmetric bool
+		expected  ordered
+	}{
+		{"all-reduced", false, smallBatch},
+		{"scattered", true, smallBatch},
+		{"large batch", true, largeBatch},
+	} {
+		t.Run(c.name, func(t *testing.T) { testReduceOrder(t, c.symmetric, c.expected) })
+	}
 }
 
 // ordered has the expected operations for a batch size.
@@ -27,47 +35,56 @@ type ordered struct {
 	rows     int
 	buckets  []string // by their layers
 	forward  []string
-	backward func(move string, add func(layers string) string) []string
+	backward []string // of it, buckets are exchanged after their wgrads
 }
 
 var (
 	smallBatch = ordered{4, []string{"3", "4 0", "1", "2"},
 		[]string{"wait for 1", "forward 0", "wait for 2", "forward 1", "wait for 3", "forward 2", "forward 3, prefetched", "classifier 4"},
-		func(move string, add func(string) string) []string {
-			return []string{
-				"dgrad 3", "wgrads [3]", move, add("3"), "dgrad 2", "dgrad 1",
-				"wgrads [4 0]", move, add("4 0"), "wgrads [1]", move, add("1"), "wgrads [2]", move, add("2"),
-			}
-		},
+		[]string{"dgrad 3", "wgrads [3]", "dgrad 2", "dgrad 1", "wgrads [4 0]", "wgrads [1]", "wgrads [2]"},
 	}
 	largeBatch = ordered{2048, []string{"4 0", "1", "2", "3"},
 		[]string{"wait for 0", "forward 0", "wait for 1", "forward 1", "wait for 2", "forward 2", "wait for 3", "forward 3", "classifier 4"},
-		func(move string, add func(string) string) []string {
-			return []string{
-				"dgrad 3", "dgrad 2", "dgrad 1", "wgrads [4 0]", move, add("4 0"),
-				"wgrads [1]", move, add("1"), "wgrads [2]", move, add("2"), "wgrads [3]", move, add("3"),
-			}
-		},
+		[]string{"dgrad 3", "dgrad 2", "dgrad 1", "wgrads [4 0]", "wgrads [1]", "wgrads [2]", "wgrads [3]"},
 	}
 )
 
-// checks lists the operations of capturedGathers for the given number of buckets.
-func checks(buckets int) []string {
+// checks lists the operations of capturedTransfers for the given number of buckets.
+func checks(buckets int, transfers ...string) []string {
 	wait := fmt.Sprint("wait for ", buckets)
-	return append([]string{wait}, slices.Repeat([]string{"all-reduce", wait, "all-gather", "all-reduce", wait}, 2)...)
+	round := slices.Concat([]string{"all-reduce", wait}, transfers, []string{"all-reduce", wait})
+	return append([]string{wait}, slices.Repeat(round, 2)...)
 }
 
-func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, expected ordered) {
+// exchangedOps lists the operations that exchange a bucket.
+func exchangedOps(symmetric bool, layers string) []string {
+	if symmetric {
+		return []string{"all-to-all", fmt.Sprintf("on the side, add part 1 of [%s] of 2", layers), "all-gather"}
+	}
+	return []string{"all-reduce", fmt.Sprintf("on the side, add [%s] of 1", layers)}
+}
+
+// all returns the operations of the backward pass, with those that exchange its buckets.
+func (o ordered) all(symmetric bool) (all []string) {
+	for _, op := range o.backward {
+		all = append(all, op)
+		if layers, ok := strings.CutPrefix(op, "wgrads ["); ok {
+			all = append(all, exchangedOps(symmetric, strings.TrimSuffix(layers, "]"))...)
+		}
+	}
+	return all
+}
+
+func testReduceOrder(t *testing.T, symmetric bool, expected ordered) {
 	d, q, _, w := dataParallel(t, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
-	add := func(layers string) string { return fmt.Sprintf("on the side, add [%s] of %d", layers, updates) }
 	all := []string{"wait for 3"} // which is for those before it, too
 	var once []string
 	for i, layers := range expected.buckets {
-		once = append(once, move, add(layers), fmt.Sprint("wait for ", i))
+		once = append(append(once, exchangedOps(symmetric, layers)...), fmt.Sprint("wait for ", i))
 	}
 	begin := slices.Repeat(once, 2)
 	if symmetric {
-		begin = append(begin, checks(len(expected.buckets))...)
+		begin = append(begin, checks(len(expected.buckets), "all-to-all", "all-gather")...)
 	}
 	if !slices.Equal(q.log, begin) {
 		t.Errorf("DataParallel does %q, want %q", q.log, begin)
@@ -93,7 +110,7 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	step(true)
-	if want := append(forward, expected.backward(move, add)...); !slices.Equal(q.log[1:], want[1:]) {
+	if want := append(forward, expected.all(symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	step(false)
@@ -121,7 +138,7 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 // TestOneBucket has a model of one bucket, whose updates the main queue adds.
 func TestOneBucket(t *testing.T) {
 	_, q, _, _ := dataParallel(t, true, 4, 4, 4, 2)
-	want := append(slices.Repeat([]string{"all-gather", "wait for 0", "add [1 0] of 2"}, 2), checks(1)...)
+	want := append(slices.Repeat([]string{"all-gather", "wait for 0", "add [1 0] of 2"}, 2), checks(1, "all-gather")...)
 	if !slices.Equal(q.log, want) {
 		t.Errorf("%q, want %q", q.log, want)
 	}

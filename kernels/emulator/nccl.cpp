@@ -147,6 +147,18 @@ struct Comm {
       if (!stale) meet(true);
     }
   }
+
+  // exchange makes part r of to this rank's part of what rank r sends. If it is stale, it waits for nobody.
+  void exchange(float *to, const float *from, size_t n, bool stale) {
+    for (int r = 0; !shared && r < size; r++) memcpy(to + r * n, from + rank * n, n * sizeof *to);
+    for (size_t at = 0; shared && at < n; at += CHUNK / size) {
+      size_t some = std::min(CHUNK / size, n - at);
+      for (int r = 0; r < size; r++) memcpy(shared->slot(rank) + r * some, from + r * n + at, some * sizeof(float));
+      if (!stale) meet(true);
+      for (int r = 0; r < size; r++) memcpy(to + r * n + at, shared->slot(r) + rank * some, some * sizeof(float));
+      if (!stale) meet(true);
+    }
+  }
 };
 
 // linger is an all-reduce that does not come to its end: until the test writes another number, or
@@ -224,6 +236,13 @@ int ncclAllGather(const float *from, float *to, size_t n, int type, Comm *c, voi
   return SUCCESS;
 }
 
+int ncclAlltoAll(const float *from, float *to, size_t n, int type, Comm *c, void *stream) {
+  if (type != FLOAT32 || from < to + c->alive()->size * n && to < from + c->size * n || goes("refuses")) return INVALID_USAGE;
+  bool stale = goes("stale") && captured(stream);
+  queue(stream, [=] { c->exchange(to, from, n, stale); });
+  return SUCCESS;
+}
+
 int ncclCommRegister(Comm *c, void *addr, size_t, void **handle) { return c->alive(), *handle = addr, SUCCESS; }
 int ncclCommDeregister(Comm *c, void *handle) { return c->alive(), handle ? SUCCESS : INVALID_ARGUMENT; }
 
@@ -246,6 +265,7 @@ void *nccl_function(const char *name) {
   static const std::map<std::string, void *> functions = {
       FUNCTION(ncclGetVersion), FUNCTION(ncclGetUniqueId), FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
       FUNCTION(ncclCommAbort), FUNCTION(ncclCommFinalize), FUNCTION(ncclCommDestroy), FUNCTION(ncclAllReduce), FUNCTION(ncclAllGather),
+      FUNCTION(ncclAlltoAll),
       FUNCTION(ncclCommRegister), FUNCTION(ncclCommDeregister), FUNCTION(ncclMemAlloc), FUNCTION(ncclMemFree),
       FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister), FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
   };

@@ -46,7 +46,9 @@ enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC 
   F(ncclMemFree, void *addr)                                                                                             \
   /* from 2.27 on */                                                                                                     \
   F(ncclCommWindowRegister, mlp_comm comm, void *addr, size_t bytes, void **window, int flags)                           \
-  F(ncclCommWindowDeregister, mlp_comm comm, void *window)
+  F(ncclCommWindowDeregister, mlp_comm comm, void *window)                                                               \
+  /* from 2.28 on */                                                                                                     \
+  F(ncclAlltoAll, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream)
 
 #define DECLARE(name, ...) int (*name)(__VA_ARGS__);
 static struct {
@@ -118,7 +120,7 @@ nccl_value nccl_comm_new(const char *id, int rank, int size) {
   config.channels_per_net_peer = config.nvlink_centric_scheduling = INT_MIN;
   int version = 0;
   nccl_version(&version);
-  // Copy engines move symmetric memory if no arithmetic is needed.
+  // Copy engines then do all-gathers and all-to-alls between windows, if the driver is one of CUDA 12.5 or later.
   config.cta_policy = version >= NCCL_COPY_ENGINES ? MLP_NO_CTAS : INT_MIN;
   mlp_comm comm = NULL;
   int code = CALL(ncclCommInitRankConfig, &comm, size, unique, rank, &config);
@@ -136,6 +138,10 @@ int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
 
 int nccl_all_gather(uintptr_t comm, uintptr_t x, size_t n, int rank, uintptr_t stream) {
   return CALL(ncclAllGather, (float *)x + rank * n, (void *)x, n, MLP_FLOAT32, COMM(comm), (void *)stream);
+}
+
+int nccl_all_to_all(uintptr_t comm, uintptr_t from, uintptr_t to, size_t n, uintptr_t stream) {
+  return CALL(ncclAlltoAll, (void *)from, (void *)to, n, MLP_FLOAT32, COMM(comm), (void *)stream);
 }
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {

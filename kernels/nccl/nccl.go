@@ -2,8 +2,8 @@
 // first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
 // A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError), and an
-// error ends all ranks. Abort ends an all-reduce that waits on the GPU, but not an all-gather:
-// copy engines wait until the other ranks come.
+// error ends all ranks. Abort ends an all-reduce that waits on the GPU, but not an all-gather or
+// an all-to-all: copy engines wait until the other ranks come.
 package nccl
 
 import (
@@ -247,6 +247,11 @@ func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
 // AllGather is done by copy engines among GPUs of one host that reach each other's memory.
 func (c *Comm) AllGather(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, x, n, c.rank, stream), c.handle) })
+}
+
+// AllToAll is done by copy engines where AllGather is.
+func (c *Comm) AllToAll(from, to uintptr, n int, stream uintptr) error {
+	return c.use(func() error { return check("AllToAll", rawAllToAll(c.handle, from, to, n, stream), c.handle) })
 }
 
 func (c *Comm) Err() error {

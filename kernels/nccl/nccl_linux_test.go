@@ -84,6 +84,28 @@ func TestAllGather(t *testing.T) {
 	}
 }
 
+func TestAllToAll(t *testing.T) {
+	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
+		return
+	}
+	c := connected(t)
+	addr, free, err := c.AllocSymmetric(4 * 12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), 12)
+	copy(x, []float32{1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0})
+	if err := c.AllToAll(addr, addr+4*6, 2, 0); err != nil || !slices.Equal(x[6:], []float32{3, 4, 3, 4, 3, 4}) {
+		t.Errorf("%v, %v", x, err)
+	}
+	if err := c.AllToAll(addr, addr+4*2, 2, 0); err == nil {
+		t.Error("no error of parts that overlap")
+	}
+	if err := errors.Join(free(), c.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNoSymmetricMemory uses an NCCL that is too old for all-gathers by copy engines, and GPUs
 // that do not reach each other's memory.
 func TestNoSymmetricMemory(t *testing.T) {

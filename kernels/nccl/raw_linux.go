@@ -58,6 +58,10 @@ func rawAllGather(comm, x uintptr, n, rank int, stream uintptr) int {
 	return int(C.nccl_all_gather(C.uintptr_t(comm), C.uintptr_t(x), C.size_t(n), C.int(rank), C.uintptr_t(stream)))
 }
 
+func rawAllToAll(comm, from, to uintptr, n int, stream uintptr) int {
+	return int(C.nccl_all_to_all(C.uintptr_t(comm), C.uintptr_t(from), C.uintptr_t(to), C.size_t(n), C.uintptr_t(stream)))
+}
+
 func rawRegister(comm, addr uintptr, bytes int64) (uintptr, int) {
 	return value(C.nccl_register(C.uintptr_t(comm), C.uintptr_t(addr), C.size_t(bytes)))
 }

@@ -6,7 +6,7 @@ const (
 	codeNone       = -1
 	codeInProgress = 7
 	idBytes        = 128
-	copyEngines    = 22800
+	copyEngines    = 22803
 )
 
 func rawNone() string                                    { return "built without cgo" }
@@ -20,6 +20,7 @@ func rawFinalize(uintptr) int                            { return codeNone }
 func rawFreeComm(uintptr) int                            { return codeNone }
 func rawAllReduce(_, _ uintptr, _ int, _ uintptr) int    { return codeNone }
 func rawAllGather(_, _ uintptr, _, _ int, _ uintptr) int { return codeNone }
+func rawAllToAll(_, _, _ uintptr, _ int, _ uintptr) int  { return codeNone }
 func rawRegister(_, _ uintptr, _ int64) (uintptr, int)   { return 0, codeNone }
 func rawDeregister(_, _ uintptr) int                     { return codeNone }
 func rawNewWindow(_, _ uintptr, _ int64) (uintptr, int)  { return 0, codeNone }

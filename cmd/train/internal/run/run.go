@@ -164,13 +164,18 @@ func (s *session) load(ctx context.Context) (data.Dataset, error) {
 	return set, s.from.check(s.cfg, set, s.backend, s.ranks, s.stderr)
 }
 
-// printHeader prints the config's name, the device, the model and the data.
+// printHeader prints the config's name, the device, the model and the data, and whether several GPUs pay.
 func (s *session) printHeader(set data.Dataset) {
 	cfg := s.cfg
 	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
 		text.Count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, s.ranks.Batches(cfg.Train.Bsz),
 		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
 	fmt.Fprintf(s.stdout, "%s: %s\n%s", cfg.Name(), s.backend.Name, terminal.Folded(" ", 3, model))
+	if e, ok := newEstimate(cfg, s.backend.Precision, set.Train.Features(), s.ranks.Size()); ok && s.backend.GPU {
+		if worth := e.worth(cfg.Train.Bsz); worth != "" {
+			fmt.Fprint(s.stdout, terminal.Folded(" ", 3, worth))
+		}
+	}
 	s.from.print(cfg.Train.NumEpochs, s.stdout)
 }
 

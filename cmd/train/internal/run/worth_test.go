@@ -1,0 +1,86 @@
+package run
+
+import (
+	"encoding/csv"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mlpool/configs"
+	"mlpool/internal/text"
+)
+
+// TestEstimate compares the estimate with trainings on two GPUs, and on one with the same batch.
+func TestEstimate(t *testing.T) {
+	file, err := os.Open("../../../../assets/scaling_h200.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r := csv.NewReader(file)
+	r.Comment = '#'
+	rows, err := r.ReadAll()
+	if err != nil || strings.Join(rows[0][:5], ",") != "feat_dim,precision,executor,ranks,bsz" || rows[0][7] != "images_per_s" {
+		t.Fatal(rows, err)
+	}
+	number := func(s string) float64 {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	compared := 0
+	for i := 2; i < len(rows); i += 2 {
+		one, two := rows[i-1], rows[i]
+		if one[4] != two[4] {
+			continue
+		}
+		var cfg configs.Config
+		cfg.Model.FeatDim, cfg.Model.NumLayers = int(number(two[0])), 4
+		e, ok := newEstimate(cfg, two[1], 784, int(number(two[3])))
+		if !ok {
+			t.Fatalf("no estimate for %v", two)
+		}
+		got, want := e.speedup(number(two[4])), number(two[7])/number(one[7])
+		if got < 0.75*want || got > 1.35*want || (got > 1) != (want > 1) {
+			t.Errorf("width %s, batch %s, %s: a speedup of %.2f, measured %.2f", two[0], two[4], two[1], got, want)
+		}
+		compared++
+	}
+	if compared < 5 {
+		t.Errorf("%s compared", text.Count(compared, "row"))
+	}
+}
+
+func TestWorth(t *testing.T) {
+	for _, c := range []struct {
+		width, bsz, ranks int
+		precision, want   string
+	}{
+		{784, 64, 2, "3xtf32", "2 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 200 on each"},
+		{784, 1024, 2, "3xtf32", ""},
+		{2048, 64, 2, "tf32", "2 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 630 on each"},
+		{2048, 1024, 2, "tf32", ""},
+		{2048, 64, 8, "tf32", "8 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 160 on each"},
+	} {
+		var cfg configs.Config
+		cfg.Model.FeatDim, cfg.Model.NumLayers = c.width, 4
+		e, ok := newEstimate(cfg, c.precision, 784, c.ranks)
+		if got := e.worth(c.bsz); !ok || got != c.want {
+			t.Errorf("width %d, %d ranks: %q, want %q", c.width, c.ranks, got, c.want)
+		}
+		if e.speedup(float64(e.pays())) <= 1 || e.speedup(0.85*float64(e.pays())) > 1 {
+			t.Errorf("width %d, %d ranks pay from %d on: speedups of %.2f there, and %.2f before", c.width, c.ranks, e.pays(), e.speedup(float64(e.pays())), e.speedup(0.85*float64(e.pays())))
+		}
+	}
+	for _, c := range []struct {
+		precision string
+		ranks     int
+	}{{"tf32", 1}, {"bf16", 2}, {"", 2}} {
+		if _, ok := newEstimate(configs.Config{}, c.precision, 784, c.ranks); ok {
+			t.Errorf("an estimate of %q on %d ranks", c.precision, c.ranks)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package model_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/data"
+	"mlpool/kernels/collective"
+	"mlpool/model"
+)
+
+// narrow returns the weights of a model of one bucket, wide those of one of two.
+func narrow(features int) []*tensor.Dense { return model.Weights(features, 37, 3, data.Classes, 5) }
+func wide(features int) []*tensor.Dense   { return model.Weights(features, 900, 2, data.Classes, 5) }
+
+// scatters reports whether wide models are trained on a host backend. It takes long.
+func scatters(name string) bool {
+	return slices.Contains([]string{"cpu", "cpu plan", "cpu bf16 graph"}, name)
+}
+
+// wideFeatures are the features of a wide model.
+const wideFeatures = 1750
+
+// TestScatteredRanks trains a model of two buckets on several ranks, which scatter the updates. The same
+// training by all-reduces gives the same bits, and that of one rank with all their rows the same within
+// rounding. The last batch has fewer rows than there are ranks.
+func TestScatteredRanks(t *testing.T) {
+	const batch, steps = 2, 3
+	for i, name := range hostBackends() {
+		for _, ranks := range []int{2, 3, 4, 5, 8} {
+			if !scatters(name) || ranks != 3 && name != "cpu bf16 graph" {
+				continue // it takes long
+			}
+			t.Run(fmt.Sprint(name, " ", ranks), func(t *testing.T) {
+				rows := batch*ranks*(steps-1) + 1
+				train, test := blobs(rows, wideFeatures, 1), blobs(5, wideFeatures, 2)
+				opt := options(rows, batch)
+				opt.EvalBatchSize, opt.ChunkSteps = 16, 2
+				scattered, gathered := 0, 0
+				got := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective {
+					if l.Rank() > 0 {
+						return l
+					}
+					return counting{l, &scattered, &gathered}
+				}, train, test, wide(wideFeatures), 2, opt)
+				if scattered < 2*2*steps || gathered < 2*2*steps {
+					t.Errorf("%d all-to-alls and %d all-gathers in %d steps of two buckets", scattered, gathered, 2*steps)
+				}
+				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return reducing{l} }, train, test, wide(wideFeatures), 2, opt)
+				if fmt.Sprint(got) != fmt.Sprint(again) {
+					t.Error("the same training by all-reduces comes to something else")
+				}
+				opt.BatchSize *= ranks
+				want := trainRanks(t, name, 1, asIs, train, test, wide(wideFeatures), 2, opt)
+				for j, e := range got.epochs {
+					for step, loss := range e.Losses {
+						if one := want.epochs[j].Losses[step]; math.Abs(float64(loss-one)) > backends[i].tolerance(1e-4) {
+							t.Errorf("epoch %d, step %d: loss %v, of one rank %v", j+1, step+1, loss, one)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// counting is a rank that counts its transfers.
+type counting struct {
+	collective.Collective
+	scattered, gathered *int
+}
+
+func (c counting) AllToAll(from, to uintptr, n int, stream uintptr) error {
+	*c.scattered++
+	return c.Collective.AllToAll(from, to, n, stream)
+}
+
+func (c counting) AllGather(x uintptr, n int, stream uintptr) error {
+	*c.gathered++
+	return c.Collective.AllGather(x, n, stream)
+}
