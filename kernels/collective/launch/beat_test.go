@@ -83,27 +83,34 @@ func TestBeats(t *testing.T) {
 		}
 	}
 	leave := func(*World) error { return nil }
-	for _, c := range []struct {
+	type ending struct {
 		name    string
+		ranks   int
 		stopped int
 		f       func(*World) error
 		want    string // "": all ends well
 		timed   int
 		took    time.Duration // until the timed rank has ended
-	}{
-		{"rank 2 is stopped", 2, aborted, "rank 2 is silent: nothing came from process 102 on gpu2 for 30s: see whether it is stopped", 1, within},
-		{"rank 0 is stopped", 0, aborted, "rank 0 is silent: nothing came from process 100 on gpu0 for 30s: see whether it is stopped", 1, within},
-		{"rank 0 is slow", nobody, late(exchange, 0), "", 1, time.Hour},
-		{"rank 1 is slow", nobody, late(exchange, 1), "", 1, time.Hour},
-		{"all end at once", nobody, leave, "", 1, 0},
-		{"rank 0 ends long after the others", nobody, late(leave, 0), "", 1, 5 * time.Second},
-		{"rank 1 ends long after the others", nobody, late(leave, 1), "", 1, time.Hour},
-		{"rank 0 ends long before the others", nobody, late(leave, 1, 2), "", 0, 5 * time.Second},
-	} {
+	}
+	cases := []ending{
+		{"rank 0 is slow", 3, nobody, late(exchange, 0), "", 1, time.Hour},
+		{"rank 1 is slow", 3, nobody, late(exchange, 1), "", 1, time.Hour},
+		{"all end at once", 3, nobody, leave, "", 1, 0},
+		{"rank 0 ends long after the others", 3, nobody, late(leave, 0), "", 1, 5 * time.Second},
+		{"rank 1 ends long after the others", 3, nobody, late(leave, 1), "", 1, time.Hour},
+		{"rank 0 ends long before the others", 3, nobody, late(leave, 1, 2), "", 0, 5 * time.Second},
+	}
+	for _, ranks := range []int{2, 3, 4, 5, 8} {
+		for stopped := range ranks {
+			want := fmt.Sprintf("rank %d is silent: nothing came from process %d on gpu%[1]d for 30s: see whether it is stopped", stopped, 100+stopped)
+			cases = append(cases, ending{fmt.Sprintf("rank %d of %d is stopped", stopped, ranks), ranks, stopped, aborted, want, (stopped + 1) % ranks, within})
+		}
+	}
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				worlds := piped(3, c.stopped, within)
+				worlds := piped(c.ranks, c.stopped, within)
 				errs, took := make([]error, len(worlds)), make([]time.Duration, len(worlds))
 				var all sync.WaitGroup
 				for rank, w := range worlds {
