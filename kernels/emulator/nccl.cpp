@@ -237,7 +237,7 @@ int ncclAllGather(const float *from, float *to, size_t n, int type, Comm *c, voi
 }
 
 int ncclAlltoAll(const float *from, float *to, size_t n, int type, Comm *c, void *stream) {
-  if (type != FLOAT32 || from < to + c->alive()->size * n && to < from + c->size * n || goes("refuses")) return INVALID_USAGE;
+  if (type != FLOAT32 || (from < to + c->alive()->size * n && to < from + c->size * n) || goes("refuses")) return INVALID_USAGE;
   bool stale = goes("stale") && captured(stream);
   queue(stream, [=] { c->exchange(to, from, n, stale); });
   return SUCCESS;
