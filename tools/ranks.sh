@@ -14,16 +14,19 @@ usage: $name TRAIN FOLDER [PART...]
 
 Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine. Each PART writes its
 results to FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, and with ALLOCBENCH
-allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling and allreduce; the
-default is all. Exits with 1 if a check fails or runs out of time, with 2 if a requirement is
-missing.
+allreduce_N.csv for N GPUs, and a picture of the last. PARTs are checks, failures, sanitizer, scaling and
+allreduce; the default is all. Exits with 1 if a check fails or runs out of time, with 2 if a
+requirement is missing. A part that is ended early keeps its rows.
 
-  RANKS       number of GPUs; default 2
+  RANKS       numbers of GPUs, such as "2 4 8"; default 2. The checks, failures and sanitizer are
+              of the last one
   MNIST       folder of the data set; default: search for it or fetch it
   CONFIG      default configs/mnist.toml
   ALLOCBENCH  a build of tools/allocbench with CUDA
   EXECUTORS   of scaling; default "eager graph"
   PRECISIONS  of scaling; default "tf32 3xtf32"; also bf16
+  SHAPES      of scaling, such as "2048x4096 4096x8192"; default: all. A weak one has these rows on
+              each GPU, a strong one on all together
   EPOCHS      of scaling; default 100. With few, a GPU is measured before it slows down at its
               power limit
 END
@@ -34,7 +37,8 @@ case ${1-} in -h | --help) usage; exit 0 ;; esac
 train=$1 out=$2
 shift 2
 parts=${*:-checks failures sanitizer scaling allreduce}
-ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
+read -ra counts <<< "${RANKS:-2}"
+ranks=${counts[-1]} config=${CONFIG:-configs/mnist.toml}
 executors=${EXECUTORS:-eager graph} precisions=${PRECISIONS:-tf32 3xtf32} epochs=${EPOCHS:-100}
 
 die() {
@@ -46,7 +50,10 @@ train=$(realpath "$train")
 [[ $("$train" -version) == *", CUDA "* ]] || die "$train is built without CUDA: make build CUDA=1"
 type mpirun > /dev/null 2>&1 || die "mpirun is missing: install Open MPI"
 gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
-(( gpus >= ranks )) || die "RANKS=$ranks, but this machine has $gpus GPUs"
+for n in "${counts[@]}"; do
+    [[ $n =~ ^[1-9][0-9]*$ && $n != 1 ]] || die "RANKS: $n is not a number of several GPUs"
+    (( gpus >= n )) || die "RANKS=$n, but this machine has $gpus GPUs"
+done
 
 mkdir -p "$out" || exit
 out=$(realpath "$out")
@@ -167,30 +174,37 @@ ends() {
 }
 
 half() { RANK=0 WORLD_SIZE=2 one; }
-alone() { start 0 2; finish; }
+# all ARGUMENT... starts all ranks.
+all() {
+    local r
+    for (( r = 0; r < ranks; r++ )); do start "$r" "$ranks" "$@"; done
+}
+alone() {
+    local r
+    for (( r = 0; r < ranks - 1; r++ )); do start "$r" "$ranks"; done
+    finish
+}
 one_gpu() {
     export CUDA_VISIBLE_DEVICES=0
-    start 0 2
-    start 1 2
+    all
     unset CUDA_VISIBLE_DEVICES
     finish
 }
 others() {
-    start 0 2
-    start 1 2 -set train.bsz=32
+    local r
+    for (( r = 0; r < ranks - 1; r++ )); do start "$r" "$ranks"; done
+    start "$r" "$ranks" -set train.bsz=32
     finish
 }
-# signalled SIGNAL EXECUTOR sends a signal to rank 1 during a training. A stopped rank continues
-# once rank 0 has ended.
+# signalled SIGNAL RANK EXECUTOR sends a signal to a rank during a training. A stopped rank continues
+# once another has ended.
 signalled() {
-    local long=(-set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$2")
-    start 0 2 "${long[@]}"
-    start 1 2 "${long[@]}"
+    all -set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$3"
     sleep 8
-    kill "-$1" "${started[1]}"
+    kill "-$1" "${started[$2]}"
     if [[ $1 == STOP ]]; then
-        timeout 60 tail -f --pid="${started[0]}" /dev/null
-        kill -CONT "${started[1]}"
+        timeout 60 tail -f --pid="${started[($2 + 1) % ranks]}" /dev/null
+        kill -CONT "${started[$2]}"
     fi
     finish
 }
@@ -199,19 +213,21 @@ failures() {
     file=$out/failures.txt
     : > "$file"
     ends "half a launch" "half a launch: RANK, WORLD_SIZE without" half
-    ends "a rank that never comes" "rank 1 of 2 did not come" alone
+    ends "a rank that never comes" "rank $((ranks - 1)) of $ranks did not come" alone
     ends "two ranks on one GPU" "rank 0 and rank 1 are both on the GPU" one_gpu
-    ends "different configs" "train.bsz is 32 on rank 1, and 64 on rank 0" others
+    ends "different configs" "train.bsz is 32 on rank $((ranks - 1)), and 64 on rank 0" others
     ends "more ranks than GPUs" "has no GPU" several $(($(nvidia-smi -L | wc -l) + 1))
-    local executor how what signal is
+    local executor how what signal is r=0
     for executor in eager graph; do
         for how in "killed KILL gone" "stopped STOP silent"; do
             read -r what signal is <<< "$how"
-            ends "a rank is $what, $executor" "rank 1 is $is" signalled "$signal" "$executor"
+            r=$(((r + 1) % ranks)) # every rank in turn
+            ends "rank $r is $what, $executor" "rank $r is $is" signalled "$signal" "$r" "$executor"
             verdict "its checkpoint resumes" "$train" -resume "$work/logs/latest" \
                 -set train.num_epochs=$(($(wc -l < "$work/logs/latest/metrics.jsonl") + 2))
         done
-        ends "a rank is interrupted, $executor" "train: interrupted" signalled TERM "$executor"
+        r=$(((r + 1) % ranks))
+        ends "rank $r is interrupted, $executor" "train: interrupted" signalled TERM "$r" "$executor"
     done
 }
 
@@ -256,29 +272,33 @@ scaling() {
     file=$out/scaling.txt
     : > "$file"
     echo "feat_dim,precision,executor,ranks,$columns" | tee "$out/scaling.csv"
-    # width, rows of a single GPU, rows of each of several GPUs, precision
-    local width alone each precision executor
-    while read -r width alone each precision; do
-        [[ " $precisions " == *" $precision "* ]] || continue
+    # precision; rows of one GPU; if weak also of each of several GPUs, if strong of all together
+    local width bsz precision weak strong executor n
+    while read -r precision width bsz weak strong; do
+        [[ " $precisions " == *" $precision "* && " ${SHAPES:-${width}x$bsz} " == *" ${width}x$bsz "* ]] || continue
         for executor in $executors; do
             local set=(-set model.feat_dim="$width" -set train.precision="$precision" -set train.executor="$executor")
-            measure "$out/scaling.csv" one "$alone" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
-            measure "$out/scaling.csv" "several $ranks" "$each" "$width,$precision,$executor,$ranks" "${set[@]}" < /dev/null
+            measure "$out/scaling.csv" one "$bsz" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
+            for n in ${weak:+"${counts[@]}"}; do
+                measure "$out/scaling.csv" "several $n" "$bsz" "$width,$precision,$executor,$n" "${set[@]}" < /dev/null
+            done
+            for n in ${strong:+"${counts[@]}"}; do
+                measure "$out/scaling.csv" "several $n" $((bsz / n)) "$width,$precision,$executor,$n" "${set[@]}" < /dev/null
+            done
         done
     done <<END
-2048 4096 4096 tf32
-4096 8192 $((8192 / ranks)) tf32
-2048 4096 $((4096 / ranks)) tf32
-2048 1024 1024 tf32
-4096 4096 4096 tf32
-784 64 $((64 / ranks)) 3xtf32
-784 64 64 3xtf32
-784 1024 1024 3xtf32
-784 4096 4096 3xtf32
-2048 4096 4096 bf16
-4096 8192 $((8192 / ranks)) bf16
-2048 1024 1024 bf16
-784 1024 1024 bf16
+tf32 2048 4096 weak strong
+bf16 2048 4096 weak strong
+tf32 4096 8192 weak strong
+bf16 4096 8192 weak strong
+tf32 2048 1024 weak strong
+bf16 2048 1024 weak strong
+3xtf32 784 64 weak strong
+tf32 784 64 weak
+bf16 784 64 weak
+3xtf32 784 1024 weak
+bf16 784 1024 weak
+3xtf32 784 4096 weak
 END
 }
 
@@ -289,9 +309,12 @@ allreduce() {
         say "no ALLOCBENCH"
         return
     fi
-    mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$ALLOCBENCH" -scenario allreduce \
-        -csv "$out/allreduce.csv" -plots "$out" 2>&1 | tee -a "$file"
-    (( PIPESTATUS[0] == 0 )) || bad=1
+    local n
+    for n in "${counts[@]}"; do
+        mpirun --allow-run-as-root --oversubscribe -np "$n" "$ALLOCBENCH" -scenario allreduce \
+            -csv "$out/allreduce_$n.csv" -plots "$out" 2>&1 | tee -a "$file"
+        (( PIPESTATUS[0] == 0 )) || bad=1
+    done
 }
 
 for part in $parts; do

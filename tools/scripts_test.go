@@ -91,13 +91,13 @@ cuda,${STATUS-done},40,39,41,12.65,9,18,104857600,134217728,0.98061,${LOSSES-ide
 END
 `
 
-// measuring returns a command that runs a script on a machine with two GPUs.
+// measuring returns a command that runs a script on a machine with four GPUs.
 func measuring(t *testing.T, env []string, script string, args ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
 	dir, bash := sandbox(t, "awk", "bash", "cat", "date", "env", "grep", "mkdir", "mktemp", "mv", "realpath", "rm", "sed", "sleep", "sort", "tail", "tee", "tr", "wc")
 	bin := filepath.Join(dir, "bin")
 	fake(t, bin, "train", fakeTrain)
-	fake(t, bin, "nvidia-smi", "#!/bin/sh\ncase $1 in -L) printf 'GPU 0: H200\\nGPU 1: H200\\n' ;; *) printf 'NVIDIA H200, 580.159\\nNVIDIA H200, 580.159\\n' ;; esac\n")
+	fake(t, bin, "nvidia-smi", "#!/bin/sh\ncase $1 in -L) printf 'GPU %d: H200\\n' 0 1 2 3 ;; *) printf 'NVIDIA H200, 580.159\\nNVIDIA H200, 580.159\\n' ;; esac\n")
 	fake(t, bin, "mpirun", "#!/bin/sh\n")
 	all := []string{script}
 	for _, arg := range args {
@@ -169,7 +169,9 @@ func TestMeasureFails(t *testing.T) {
 		{"CUDA=no", ranks, "", "/train is built without CUDA: make build CUDA=1\n"},
 		{"", ranks, "mpirun", "ranks.sh: mpirun is missing: install Open MPI\n"},
 		{"", ranks, "nvidia-smi", "ranks.sh: RANKS=2, but this machine has 0 GPUs\n"},
-		{"RANKS=3", ranks, "", "ranks.sh: RANKS=3, but this machine has 2 GPUs\n"},
+		{"RANKS=2 5", ranks, "", "ranks.sh: RANKS=5, but this machine has 4 GPUs\n"},
+		{"RANKS=2 1", ranks, "", "ranks.sh: RANKS: 1 is not a number of several GPUs\n"},
+		{"RANKS=two", ranks, "", "ranks.sh: RANKS: two is not a number of several GPUs\n"},
 	} {
 		args := strings.Fields(c.args)
 		cmd, dir := measuring(t, []string{c.env}, args[0], args[1:]...)
@@ -229,20 +231,24 @@ func TestRanksTimeout(t *testing.T) {
 	}
 }
 
-// TestRanksPrecisions has scaling train in one precision.
-func TestRanksPrecisions(t *testing.T) {
+// TestRanksScaling has scaling train in one precision, or on some numbers of GPUs. The line of one GPU comes
+// first, then those of as many rows on each of several GPUs, then those of as many on all together.
+func TestRanksScaling(t *testing.T) {
 	for env, want := range map[string][]string{
 		"PRECISIONS=bf16": {"2048,bf16,graph,1,4096,9.125,", "2048,bf16,graph,2,4096,", "4096,bf16,graph,2,4096,"},
 		"EPOCHS=2":        {"2048,tf32,graph,1,4096,9.125,", "784,3xtf32,graph,2,32,"},
+		"RANKS=2 4":       {"4096,tf32,graph,1,8192,", "4096,tf32,graph,2,8192,", "4096,tf32,graph,4,8192,", "4096,tf32,graph,2,4096,", "4096,tf32,graph,4,2048,"},
 	} {
 		cmd, dir := measuring(t, []string{env, "EXECUTORS=graph"}, "ranks.sh", "DIR/bin/train", "DIR/out", "scaling")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		csv := read(t, filepath.Join(dir, "out", "scaling.csv"))
+		rest := csv
 		for _, part := range want {
-			if !strings.Contains(csv, "\n"+part) {
-				t.Errorf("%s: no line %q in\n%s", env, part, csv)
+			found := false
+			if _, rest, found = strings.Cut(rest, "\n"+part); !found {
+				t.Errorf("%s: no line %q in its place in\n%s", env, part, csv)
 			}
 		}
 		of := func(precision string) bool { return strings.Contains(csv, ","+precision+",") }

@@ -310,7 +310,7 @@ func TestPlots(t *testing.T) {
 	peers := filepath.Join(t.TempDir(), "peers.csv")
 	nan := math.NaN()
 	err := os.WriteFile(peers, []byte(csvText(t, []row{
-		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false, nan, nan, nan},
+		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false, nan, nan, nan, 0},
 	})), 0o666)
 	ok(t, err)
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair,threads,random", "-plots", dir, "-with", peers)

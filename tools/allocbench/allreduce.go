@@ -88,7 +88,7 @@ func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int,
 			rows = append(rows, row{
 				Scenario: allReduceName, Case: sizeName(bytes), Allocator: s.name, Unit: allReduceUnit, Ops: int64(n), Runs: len(found[i]),
 				Mean: middle, Least: slices.Min(found[i]), Most: slices.Max(found[i]), P50: math.NaN(), P99: math.NaN(), P999: math.NaN(), PerSecond: 1e9 / middle, PeakLive: bytes,
-				DriverCalls: math.NaN(), GoAllocs: math.NaN(), HostWaits: math.NaN(),
+				DriverCalls: math.NaN(), GoAllocs: math.NaN(), HostWaits: math.NaN(), Ranks: int64(r.Size),
 			})
 		}
 	}

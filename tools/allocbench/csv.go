@@ -30,9 +30,9 @@ func intColumn(name string, field func(*row) *int64) column {
 		func(r *row, s string) (err error) { *field(r), err = strconv.ParseInt(s, 10, 64); return err }}
 }
 
-// reservedColumn writes 0 as an empty field: an allocator that hands out memory has reserved
-// some, so it is not known how much.
-func reservedColumn(name string, field func(*row) *int64) column {
+// positiveColumn writes 0 as an empty field: an allocator that hands out memory has reserved
+// some, so it is not known how much. Likewise the ranks, of which most scenarios have none.
+func positiveColumn(name string, field func(*row) *int64) column {
 	c := intColumn(name, field)
 	get, set := c.get, c.set
 	c.get = func(r *row) string {
@@ -84,7 +84,7 @@ var columns = []column{
 	floatColumn("p999_ns", func(r *row) *float64 { return &r.P999 }),
 	floatColumn("per_second", func(r *row) *float64 { return &r.PerSecond }),
 	intColumn("peak_live_bytes", func(r *row) *int64 { return &r.PeakLive }),
-	reservedColumn("peak_reserved_bytes", func(r *row) *int64 { return &r.PeakReserved }),
+	positiveColumn("peak_reserved_bytes", func(r *row) *int64 { return &r.PeakReserved }),
 	intColumn("out_of_memory", func(r *row) *int64 { return &r.Failed }),
 	floatColumn("driver_calls_per_op", func(r *row) *float64 { return &r.DriverCalls }),
 	floatColumn("go_allocs_per_op", func(r *row) *float64 { return &r.GoAllocs }),
@@ -94,6 +94,7 @@ var columns = []column{
 	floatColumn("host_waits_per_op", func(r *row) *float64 { return &r.HostWaits }),
 	floatColumn("least_ns", func(r *row) *float64 { return &r.Least }),
 	floatColumn("most_ns", func(r *row) *float64 { return &r.Most }),
+	positiveColumn("ranks", func(r *row) *int64 { return &r.Ranks }),
 }
 
 const leastColumns = 17

@@ -50,6 +50,7 @@ type row struct {
 	Cut            bool    // the time limit ended some run early
 	HostWaits      float64 // for queued work, for each operation
 	Least, Most    float64 // Mean of the fastest run, and of the slowest
+	Ranks          int64   // 0: it does not depend on them
 }
 
 // epoch is the origin of clock readings: a difference from it reads the monotonic clock, but not the

@@ -171,7 +171,7 @@ func TestCheck(t *testing.T) {
 		{"the README's text", func(c comparison) { c.replace(c.readme, "# A", "# C") }, ""},
 		{"live bytes", func(c comparison) { c.replace(c.csv, ",7000000,", ",7000001,") }, "job-expandable cold, tlsf reserves "},
 		{"an old allocator", func(c comparison) {
-			c.replace(c.csv, "replay,", "replay,job-expandable cold,hoard,call,1,1,1,,,,1,7000000,7000000,0,1,0,false,,,\nreplay,")
+			c.replace(c.csv, "replay,", "replay,job-expandable cold,hoard,call,1,1,1,,,,1,7000000,7000000,0,1,0,false,,,,\nreplay,")
 		}, "job-expandable cold, hoard is no longer measured"},
 		{"a new trace", func(c comparison) { c.replaceAll(c.csv, "wide", "narrow") },
 			"trainer/wide cold, tlsf is not in it; trainer/wide cold, slab is not in it; trainer/wide warm, tlsf is not in it; and 5 more: run"},
