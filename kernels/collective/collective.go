@@ -3,8 +3,9 @@
 //
 // A rank is one of the processes, or goroutines, that train together; ranks count from 0. An
 // all-reduce gives each rank the sum over all ranks. An all-gather gives each rank the data
-// of all ranks. An all-to-all gives each rank its part of the data of all ranks. Symmetric memory, or a window, is memory of all ranks that each of them can
-// write to. A copy engine is a unit of a GPU that copies memory and needs no SM.
+// of all ranks. An all-to-all gives each rank its part of the data of all ranks. Symmetric
+// memory, or a window, is memory of all ranks that each of them can write to. A copy engine is
+// a unit of a GPU that copies memory and needs no SM.
 //
 // [Local] is the reference: its ranks are goroutines, its arrays host memory. Package nccl
 // does the same on GPUs.

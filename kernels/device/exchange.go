@@ -7,12 +7,15 @@ import (
 	"mlpool/kernels"
 )
 
-// An exchange is how the ranks exchange the updates of a bucket. With all of them the weights change by
+// An exchange is how the ranks exchange the updates of a bucket. Package mlpool/internal/scaling has its time. With all of them the weights change by
 // the same sum, whose order is that of the ranks unless a library chooses another.
 type exchange uint8
 
 const (
-	// reduces all-reduces the updates, then every rank adds the sum to its weights.
+	// reduces all-reduces the updates, then every rank adds the sum to its weights. Between hosts there are
+	// no copy engines, and an all-reduce is NCCL's reduce-scatter and all-gather in one launch: by
+	// themselves they would move as many bytes and add in an order of NCCL's too, which depends on the number
+	// of ranks and how they are linked, and an all-to-all in kernels would take as many SMs from GEMMs.
 	reduces exchange = iota
 	// gathers all-gathers the updates, then every rank adds those of all ranks to its weights. A rank
 	// receives (N-1)·S bytes for S bytes of weights on N ranks.
