@@ -32,9 +32,13 @@ func TestEstimate(t *testing.T) {
 		return v
 	}
 	compared := 0
-	for i := 2; i < len(rows); i += 2 {
-		one, two := rows[i-1], rows[i]
-		if one[4] != two[4] {
+	var one []string // the line of one GPU that precedes those of several
+	for _, two := range rows[1:] {
+		if two[3] == "1" {
+			one = two
+			continue
+		}
+		if _, ok := rates[two[1]]; !ok || one[4] != two[4] {
 			continue
 		}
 		var cfg configs.Config

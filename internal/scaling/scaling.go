@@ -1,0 +1,90 @@
+// Package scaling is a rough model of how ranks, one on each GPU, exchange the updates of a step, as package
+// kernels/device does, and of what a step waits for. Its constants are those of two H200s over NVLink, in
+// assets/scaling_h200.csv; tools/figures draws it through what was measured.
+//
+// A step takes T on one GPU. The weights are S MB in B buckets. N ranks on one host take, with the
+// latency l, the time v of a MB over NVLink, and the time a to add a MB,
+//
+//	X = B·2·l + 2·S·(N−1)/N·v + S·(1+2/N)·a
+//
+// A step waits for its last bucket, and for what takes longer than itself: E = max(X/B, X−T). The efficiency
+// of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
+//
+// Ranks on H hosts of G GPUs, N = H·G, have no symmetric memory, so they all-reduce. NCCL moves that through
+// all G network adapters of a host at w MB/µs each, and every rank adds all updates:
+//
+//	X = B·L + 2·S·(N−1)/N·max(v, 1/(G·w)) + 3·S·a
+//
+// L, the latency of an all-reduce over all hosts, and w are the network's, and were measured on none.
+// [Exchange.Adapter] turns this around: the least w with which a step hides its bytes. They hardly depend on
+// N. So weak scaling over hosts stops paying where B·L reaches T, and strong scaling at N GPUs where the
+// batch of each, T/N, asks more of w than there is: twice the GPUs then bring nothing. Where v is less
+// than 1/(G·w), adding hosts slows a step at once, and more GPUs in a host come first. The SMs that
+// an all-reduce takes from GEMMs are not in the formula. Table "hosts" of assets/README.md has 64 GPUs on 8 hosts.
+package scaling
+
+const (
+	StepUS     = 20   // µs of a step in addition to its GEMMs' arithmetic: launches, and small waves
+	transferUS = 20   // of a transfer in addition to its bytes: copy engines of all ranks wait for each other
+	megaUS     = 3    // of a MB over NVLink, beside GEMMs
+	addUS      = 0.25 // of a MB that the addition to the weights reads or writes
+	bucketMega = 6.3  // as kernels/device divides weights into buckets
+	gathering  = 4    // ranks that all-gather the updates of one bucket there, rather than scatter them
+)
+
+// An Exchange is that of a step's updates between the GPUs of one host.
+type Exchange struct {
+	Ranks   int
+	Buckets int
+	Mega    float64 // MB of weights
+	Rounded float64 // MB of their rounded copies, which only gathers move; 0: none
+}
+
+// Weights returns the number of weights of a model with layers hidden layers.
+func Weights(features, width, layers, classes float64) float64 {
+	return features*width + (layers-1)*width*width + width*classes
+}
+
+// Of returns the exchange of a model's weights. rounds says that they have rounded copies of half the size.
+func Of(weights float64, layers, ranks int, rounds bool) Exchange {
+	e := Exchange{Ranks: ranks, Mega: 4e-6 * weights}
+	if rounds {
+		e.Rounded = e.Mega / 2
+	}
+	e.Buckets = max(1, min(layers, int(e.Mega/bucketMega)))
+	return e
+}
+
+// US returns the µs of all exchanges of a step.
+func (e Exchange) US() float64 {
+	n := float64(e.Ranks)
+	if e.Buckets == 1 && e.Ranks <= gathering {
+		return transferUS + megaUS*(n-1)*e.Mega + addUS*(n+2)*e.Mega
+	}
+	return float64(e.Buckets)*2*transferUS + megaUS*(2*e.Mega+e.Rounded)*(n-1)/n + addUS*(1+2/n)*e.Mega
+}
+
+// Exposed returns the µs of the exchange for which a step of alone µs waits.
+func (e Exchange) Exposed(alone float64) float64 {
+	return max(e.US()/float64(e.Buckets), e.US()-alone)
+}
+
+// Weak returns the efficiency of ranks, each of which trains batches that take one GPU alone µs.
+func (e Exchange) Weak(alone float64) float64 {
+	return alone / (alone + e.Exposed(alone))
+}
+
+// Strong returns the efficiency of ranks that together train batches that take one GPU alone µs.
+func (e Exchange) Strong(alone float64) float64 {
+	n := float64(e.Ranks)
+	each := StepUS + max(0, alone-StepUS)/n
+	return alone / n / (each + e.Exposed(each))
+}
+
+// Adapter returns the MB that each network adapter moves in a step if the ranks are on some hosts, and the
+// least GB/s with which a step of alone µs hides them.
+func (e Exchange) Adapter(hosts int, alone float64) (mega, rate float64) {
+	n := float64(e.Ranks)
+	mega = 2 * e.Mega * (n - 1) / n / (n / float64(hosts))
+	return mega, 1e3 * mega / alone
+}

@@ -1,0 +1,42 @@
+package scaling
+
+import (
+	"math"
+	"testing"
+)
+
+func TestExchange(t *testing.T) {
+	wide := Weights(784, 2048, 4, 10) // 56.8 MB
+	for _, c := range []struct {
+		name                  string
+		e                     Exchange
+		alone                 float64
+		us, exposed, weak     float64
+		strong                float64
+		adapterMB, adapterGBs float64 // on 8 hosts
+	}{
+		{"one bucket gathers", Exchange{Ranks: 2, Buckets: 1, Mega: 1}, 100, 24, 24, 100.0 / 124, 50.0 / 84, 4, 40},
+		{"many scatter", Exchange{Ranks: 8, Buckets: 2, Mega: 16}, 1000, 169, 84.5, 1000 / 1084.5, 125 / (142.5 + 84.5), 28, 28},
+		{"rounded copies", Exchange{Ranks: 2, Buckets: 2, Mega: 16, Rounded: 8}, 100, 148, 74, 100.0 / 174, 50.0 / (60 + 88), 64, 640},
+		{"64", Of(wide, 4, 64, false), 1000, 510.34, 127.585, 1000 / 1127.585, 15.625 / 510.34, 13.987, 13.987},
+	} {
+		near := func(what string, got, want float64) {
+			if math.Abs(got-want) > 1e-3*want {
+				t.Errorf("%s: %s is %v, want %v", c.name, what, got, want)
+			}
+		}
+		near("the exchange", c.e.US(), c.us)
+		near("what a step waits for", c.e.Exposed(c.alone), c.exposed)
+		near("the efficiency of weak scaling", c.e.Weak(c.alone), c.weak)
+		near("the efficiency of strong scaling", c.e.Strong(c.alone), c.strong)
+		mega, rate := c.e.Adapter(8, c.alone)
+		near("MB of an adapter", mega, c.adapterMB)
+		near("GB/s of an adapter", rate, c.adapterGBs)
+	}
+	if e := Of(wide, 4, 2, true); e.Buckets != 4 || e.Rounded != e.Mega/2 {
+		t.Errorf("a wide model has %+v", e)
+	}
+	if e := Of(Weights(784, 64, 4, 10), 4, 2, false); e.Buckets != 1 || e.Rounded != 0 {
+		t.Errorf("a narrow model has %+v", e)
+	}
+}
