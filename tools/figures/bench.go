@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -174,12 +175,24 @@ func allReduces(s *source) string {
 	const file = "allreduce_h200.csv"
 	memories := []string{"cudaMalloc", "cudaMallocAsync", "pool, malloc segments", "pool, virtual segments", "pool, registered segments", "ncclMemAlloc", "ncclMemAlloc, window", "pool, segments are windows"}
 	rows := [][]string{append([]string{"µs"}, memories...)}
-	for _, size := range []string{"4 B", "64 KiB", "1 MiB", "4 MiB", "9667 KiB", "16 MiB", "64 MiB", "256 MiB"} {
-		row := []string{size}
-		for _, memory := range memories {
-			row = append(row, digits(s.needed(file, "mean_ns", benched("allreduce", size, memory))/1e3, 3))
+	var counts []string // of GPUs; the first file had none
+	for _, r := range s.file(file).records {
+		if !slices.Contains(counts, r["ranks"]) {
+			counts = append(counts, r["ranks"])
 		}
-		rows = append(rows, row)
+	}
+	for _, ranks := range counts {
+		for _, size := range []string{"4 B", "64 KiB", "1 MiB", "4 MiB", "9667 KiB", "16 MiB", "64 MiB", "256 MiB"} {
+			row := []string{size}
+			if ranks != "" {
+				row[0] = ranks + " GPUs: " + size
+			}
+			for _, memory := range memories {
+				of := append(benched("allreduce", size, memory), "ranks", ranks)
+				row = append(row, digits(s.needed(file, "mean_ns", of)/1e3, 3))
+			}
+			rows = append(rows, row)
+		}
 	}
 	return markdown(rows...)
 }

@@ -23,7 +23,7 @@ func fileTable(s *source) string {
 		{"rounding_h200.csv", "epochs by what is rounded", "tools/builds.sh"},
 		{"fewer_kernels_h200.csv", "epochs with 206 GEMM kernels and with 59", "build/train"},
 		{"numerics_h200.csv", "distance from float64", "tools/numerics.py"},
-		{scalingFile, "one GPU and two", "tools/ranks.sh"},
+		{scalingFile, "one GPU and several", "tools/ranks.sh"},
 		{"allreduce_h200.csv", "an all-reduce, by where its memory comes from", "tools/allocbench"},
 		{"ranks_checks_h200.txt", "what two GPUs train", "tools/ranks.sh"},
 		{"ranks_failures_h200.txt", "how two GPUs stop when something goes wrong", "tools/ranks.sh"},

@@ -1,4 +1,4 @@
-// Command figures writes the tables of the documents and three pictures from the measurements
+// Command figures writes the tables of the documents and their pictures from the measurements
 // in assets.
 package main
 
@@ -16,7 +16,8 @@ import (
 const usage = `usage: figures [flags]
 
 Writes the tables of README.md, assets/README.md and tools/allocbench/README.md between
-their marks, and epochs.png, peers.png and torch_memory.png in assets.
+their marks, and epochs.png, peers.png and torch_memory.png in assets, and ranks.png if
+more than two GPUs were measured.
 
 flags:
 `
@@ -59,7 +60,7 @@ func run(args []string, stderr io.Writer) error {
 		errs = append(errs, t.put(*root, text, *check))
 	}
 	for _, p := range pictures {
-		if *check {
+		if *check || p.when != nil && !p.when(&s) {
 			continue
 		}
 		var b bytes.Buffer
@@ -75,7 +76,13 @@ func run(args []string, stderr io.Writer) error {
 var pictures = []struct {
 	name, file string
 	draw       func(io.Writer, *source) error
-}{{"epochs", training, drawEpochs}, {peersName, peersFile, drawPeers}, {torchName, torchSteps, drawTorch}}
+	when       func(*source) bool // nil: always
+}{
+	{"epochs", training, drawEpochs, nil},
+	{peersName, peersFile, drawPeers, nil},
+	{torchName, torchSteps, drawTorch, nil},
+	{ranksName, scalingFile, drawRanks, manyRanks},
+}
 
 // A table is a part of a document between marks that name it.
 type table struct {

@@ -86,24 +86,25 @@ var someShapes = []shape{
 	{"2048", "1024", "4"}, {"2048", "4096", "4"}, {"4096", "1024", "4"}, {"4096", "8192", "4"},
 }
 
-// severalPeers is the table of trainings on two GPUs in tf32.
+// severalPeers is the table of trainings on several GPUs in tf32, and in bf16.
 func severalPeers(s *source) string {
-	const gpus, precision = "2", "tf32"
-	head := []string{"width × batch of each of " + gpus}
+	head := []string{"GPUs: width × batch of each"}
 	for _, p := range peers {
-		head = append(head, p.name+", "+precision)
+		head = append(head, p.name)
 	}
 	rows := [][]string{head}
-	for _, record := range s.file(peersFile).records {
-		at := shapeOf(record)
-		if !onGPUs(gpus, "ours", precision, at).of(record) {
-			continue
+	for _, precision := range []string{"tf32", bf16} {
+		for _, record := range s.file(peersFile).records {
+			at, gpus := shapeOf(record), record["gpus"]
+			if gpus == "1" || !onGPUs(gpus, "ours", precision, at).of(record) {
+				continue
+			}
+			row := []string{fmt.Sprintf("%s: %s×%s, %s", gpus, at[0], at[1], precision)}
+			for _, p := range peers {
+				row = append(row, digits(s.number(peersFile, "ms", onGPUs(gpus, p.framework, precision, at)), 3))
+			}
+			rows = append(rows, row)
 		}
-		row := []string{at[0] + "×" + at[1]}
-		for _, p := range peers {
-			row = append(row, digits(s.number(peersFile, "ms", onGPUs(gpus, p.framework, precision, at)), 3))
-		}
-		rows = append(rows, row)
 	}
 	return markdown(rows...)
 }

@@ -18,7 +18,8 @@ var tables = []table{
 	{"trainings", "assets/README.md", trainings},
 	{peersName, "assets/README.md", peersTable},
 	{"toolkits", "assets/README.md", toolkits},
-	{"scaling", "assets/README.md", scaling},
+	{"scaling", "assets/README.md", scalingTable},
+	{"hosts", "assets/README.md", hosts},
 	{"several", "assets/README.md", severalPeers},
 	{"all-reduce", "assets/README.md", allReduces},
 	{"torch-memory", "assets/README.md", torchMemory},
@@ -234,8 +235,8 @@ func toolkits(s *source) string {
 
 const scalingFile = "scaling_h200.csv"
 
-// scaling is the table of trainings on several GPUs. In the file, a line for one GPU precedes each.
-func scaling(s *source) string {
+// scalingTable is the table of trainings on several GPUs. In the file, a line for one GPU precedes each.
+func scalingTable(s *source) string {
 	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "speedup", "all-reduce, µs a step", "hidden"}}
 	var one map[string]string
 	for _, several := range s.file(scalingFile).records {

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"mlpool/internal/plotstyle"
+	"mlpool/internal/scaling"
+)
+
+const (
+	ranksName    = "ranks"
+	ranksLayers  = 4   // hidden layers of trainings of tools/ranks.sh
+	ranksPixels  = 784 // of an image
+	ranksClasses = 10
+)
+
+// A scaled training is one on one GPU, and the same on several.
+type scaled struct {
+	feat, precision, bsz string
+	rate, alone          float64 // on one GPU: images a second, µs of a step
+	weak, strong         plotter.XYs
+}
+
+// exchange returns the exchange of updates between ranks.
+func (c scaled) exchange(s *source, ranks int) scaling.Exchange {
+	width, err := strconv.ParseFloat(c.feat, 64)
+	if err != nil {
+		s.fail("%s: feat_dim is %q, not a number", scalingFile, c.feat)
+	}
+	return scaling.Of(scaling.Weights(ranksPixels, width, ranksLayers, ranksClasses), ranksLayers, ranks, c.precision == bf16)
+}
+
+// scaledTrainings returns the trainings of the file, and the greatest number of ranks. A line of one GPU
+// precedes those of several. The points are efficiencies over the number of ranks.
+func scaledTrainings(s *source) (all []scaled, most int) {
+	for _, r := range s.file(scalingFile).records {
+		name := r["feat_dim"] + ", " + r["precision"]
+		of := func(column string) float64 { return s.float(scalingFile, column, r, name) }
+		rate, ranks := of("images_per_s"), of("ranks")
+		if ranks == 1 {
+			all = append(all, scaled{feat: r["feat_dim"], precision: r["precision"], bsz: r["bsz"], rate: rate, alone: 1e6 * of("bsz") / rate})
+			continue
+		}
+		if len(all) == 0 || all[len(all)-1].feat+", "+all[len(all)-1].precision != name {
+			s.fail("%s: no line of one GPU before %s on %s", scalingFile, name, r["ranks"])
+			return nil, 0
+		}
+		one := &all[len(all)-1]
+		most = max(most, int(ranks))
+		at := plotter.XY{X: ranks, Y: rate / ranks / one.rate}
+		if r["bsz"] == one.bsz {
+			one.weak = append(one.weak, at)
+		} else {
+			one.strong = append(one.strong, at)
+		}
+	}
+	return all, most
+}
+
+// manyRanks reports whether trainings on more than two GPUs were measured.
+func manyRanks(s *source) bool {
+	_, most := scaledTrainings(s)
+	return most > 2
+}
+
+// drawRanks draws the efficiency of trainings on several GPUs, and that of the model of package scaling.
+func drawRanks(w io.Writer, s *source) error {
+	all, most := scaledTrainings(s)
+	all = slices.DeleteFunc(all, func(c scaled) bool { return len(c.weak)+len(c.strong) < 2 })
+	picture := plotstyle.Picture{
+		Title:    "Efficiency of several GPUs: images a second, over those of as many times one GPU",
+		Subtitle: plotstyle.Origin(s.notes(scalingFile), scalingFile, true) + ". Points: measured. Lines: a model of bytes, latency and adding",
+		Columns:  2, Width: 3.4 * vg.Inch, Height: 3 * vg.Inch,
+	}
+	for _, kind := range []struct {
+		title  string
+		points func(scaled) plotter.XYs
+		model  func(e scaling.Exchange, alone float64) float64
+	}{
+		{"weak: each GPU has this batch", func(c scaled) plotter.XYs { return c.weak }, scaling.Exchange.Weak},
+		{"strong: all GPUs share this batch", func(c scaled) plotter.XYs { return c.strong }, scaling.Exchange.Strong},
+	} {
+		p := plotstyle.New(kind.title, 11)
+		p.X.Label.Text, p.Y.Label.Text = "GPUs", "efficiency, %"
+		plotstyle.AddGrid(p, false, true)
+		panel := plotstyle.Panel{Plot: p}
+		for i, c := range all {
+			points := slices.Clone(kind.points(c))
+			if len(points) == 0 {
+				continue
+			}
+			for j := range points {
+				points[j].Y *= 100
+				p.Y.Max = max(p.Y.Max, 1.05*points[j].Y)
+			}
+			line := &plotter.Line{XYs: plotter.XYs{{X: 1, Y: 100}}, LineStyle: plotstyle.Line(i, 1)}
+			for n := 2; n <= most; n++ {
+				line.XYs = append(line.XYs, plotter.XY{X: float64(n), Y: 100 * kind.model(c.exchange(s, n), c.alone)})
+			}
+			marks := &plotter.Scatter{XYs: points, GlyphStyle: plotstyle.Mark(i, 3)}
+			p.Add(line, marks)
+			panel.Key = append(panel.Key, plotstyle.Entry{Name: c.feat + "×" + c.bsz + ", " + c.precision, Sample: []plot.Thumbnailer{line, marks}})
+		}
+		whole := plotter.NewFunction(func(float64) float64 { return 100 })
+		whole.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: 1, Dashes: []vg.Length{5, 3}}
+		p.Add(whole)
+		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1, float64(most)+0.1, 0, max(105, p.Y.Max)
+		p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
+		p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
+		picture.Panels = append(picture.Panels, panel)
+	}
+	if s.err != nil {
+		return s.err
+	}
+	return picture.Write(w)
+}
+
+// hosts is the table of what the model of package scaling asks of a network between hosts.
+func hosts(s *source) string {
+	const hosts, each = 8, 8
+	rows := [][]string{{"width × batch of each", "step of one GPU, µs", "efficiency of one host, model", "MB of each adapter a step", "GB/s that hide them"}}
+	all, _ := scaledTrainings(s)
+	seen := map[[3]string]bool{}
+	for _, c := range all {
+		shape := [3]string{c.feat, c.bsz, c.precision}
+		if seen[shape] || len(c.weak) == 0 {
+			continue
+		}
+		seen[shape] = true
+		mega, rate := c.exchange(s, hosts*each).Adapter(hosts, c.alone)
+		rows = append(rows, []string{fmt.Sprintf("%s×%s, %s", c.feat, c.bsz, c.precision), digits(c.alone, 3),
+			fmt.Sprintf("%.0f %%", 100*c.exchange(s, each).Weak(c.alone)), digits(mega, 2), digits(rate, 2)})
+	}
+	return markdown(rows...)
+}
