@@ -178,6 +178,12 @@ class Run(unittest.TestCase):
         text = self.csv.read_text()
         self.assertEqual(self.run_main(*arguments, "784x64")[::2], (0, []))
         self.assertEqual(self.csv.read_text(), text)
+        for gpus in (4, 8):
+            arguments[arguments.index("--gpus") + 1] = str(gpus)
+            status, stdout, stderr = self.run_main(*arguments, "784x64")
+            self.assertEqual((status, len(stderr)), (0, 3), stderr)
+            self.assertEqual([row["gpus"] for row in self.rows()[1]][-3:], [str(gpus)] * 3)
+            self.assertRegex(stdout, rf"\nPyTorch 784x64, 4 layers, tf32, {gpus} GPUs +2608696 +1.00 +–\n")
         status, _, stderr = self.run_main("--device", "cpu", "--frameworks", "ours", "--gpus", "2", "--append", "--shapes", "7x8")
         self.assertEqual((status, stderr), (0, ["peers: mlpool is left out: --gpus needs --device cuda"]))
 
