@@ -196,11 +196,17 @@ others() {
     start "$r" "$ranks" -set train.bsz=32
     finish
 }
-# signalled SIGNAL RANK EXECUTOR sends a signal to a rank during a training. A stopped rank continues
-# once another has ended.
+# signalled SIGNAL RANK EXECUTOR sends a signal to a rank once there is a checkpoint. A stopped rank
+# continues once another has ended.
 signalled() {
+    local i
+    rm -rf "$work/logs"
     all -set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$3"
-    sleep 8
+    for (( i = 0; i < 600; i++ )); do
+        [[ -e $work/logs/latest/weights.safetensors ]] && break
+        sleep 0.1
+    done
+    sleep 1
     kill "-$1" "${started[$2]}"
     if [[ $1 == STOP ]]; then
         timeout 60 tail -f --pid="${started[($2 + 1) % ranks]}" /dev/null
