@@ -118,6 +118,7 @@ type Classifier struct {
 
 // Updates are the updates of all ranks to weights W[N]: Ranks arrays of N elements, the first at X,
 // each Stride elements after the one before. Rounded, if not 0, is a bf16 array to which W is also stored.
+// With no Ranks W stays as it is.
 type Updates struct {
 	W, X, Rounded    uintptr
 	N, Ranks, Stride int // a GPU takes up to 2^30 elements of up to 23 ranks

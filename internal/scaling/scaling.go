@@ -7,6 +7,8 @@
 //
 //	X = B·2·l + 2·S·(N−1)/N·v + S·(1+2/N)·a
 //
+// and two ranks, which gather, X = B·l + S·v + 4·S·a. Rounded copies are left out: a rank makes them itself.
+//
 // A step waits for its last bucket, and for what takes longer than itself: E = max(X/B, X−T). The efficiency
 // of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
@@ -29,7 +31,7 @@ const (
 	megaUS     = 3    // of a MB over NVLink, beside GEMMs
 	addUS      = 0.25 // of a MB that the addition to the weights reads or writes
 	bucketMega = 6.3  // as kernels/device divides weights into buckets
-	gathering  = 4    // ranks that all-gather the updates of one bucket there, rather than scatter them
+	gathering  = 4    // ranks that all-gather the updates of one bucket there, rather than scatter them; of several, two
 )
 
 // An Exchange is that of a step's updates between the GPUs of one host.
@@ -37,7 +39,6 @@ type Exchange struct {
 	Ranks   int
 	Buckets int
 	Mega    float64 // MB of weights
-	Rounded float64 // MB of their rounded copies, which only gathers move; 0: none
 }
 
 // Weights returns the number of weights of a model with layers hidden layers.
@@ -45,23 +46,20 @@ func Weights(features, width, layers, classes float64) float64 {
 	return features*width + (layers-1)*width*width + width*classes
 }
 
-// Of returns the exchange of a model's weights. rounds says that they have rounded copies of half the size.
-func Of(weights float64, layers, ranks int, rounds bool) Exchange {
+// Of returns the exchange of a model's weights.
+func Of(weights float64, layers, ranks int) Exchange {
 	e := Exchange{Ranks: ranks, Mega: 4e-6 * weights}
-	if rounds {
-		e.Rounded = e.Mega / 2
-	}
 	e.Buckets = max(1, min(layers, int(e.Mega/bucketMega)))
 	return e
 }
 
 // US returns the µs of all exchanges of a step.
 func (e Exchange) US() float64 {
-	n := float64(e.Ranks)
-	if e.Buckets == 1 && e.Ranks <= gathering {
-		return transferUS + megaUS*(n-1)*e.Mega + addUS*(n+2)*e.Mega
+	n, b := float64(e.Ranks), float64(e.Buckets)
+	if e.Ranks == 2 || e.Buckets == 1 && e.Ranks <= gathering {
+		return b*transferUS + megaUS*(n-1)*e.Mega + addUS*(n+2)*e.Mega
 	}
-	return float64(e.Buckets)*2*transferUS + megaUS*(2*e.Mega+e.Rounded)*(n-1)/n + addUS*(1+2/n)*e.Mega
+	return b*2*transferUS + megaUS*2*e.Mega*(n-1)/n + addUS*(1+2/n)*e.Mega
 }
 
 // Exposed returns the µs of the exchange for which a step of alone µs waits.

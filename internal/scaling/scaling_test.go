@@ -17,8 +17,8 @@ func TestExchange(t *testing.T) {
 	}{
 		{"one bucket gathers", Exchange{Ranks: 2, Buckets: 1, Mega: 1}, 100, 24, 24, 100.0 / 124, 50.0 / 84, 4, 40},
 		{"many scatter", Exchange{Ranks: 8, Buckets: 2, Mega: 16}, 1000, 169, 84.5, 1000 / 1084.5, 125 / (142.5 + 84.5), 28, 28},
-		{"rounded copies", Exchange{Ranks: 2, Buckets: 2, Mega: 16, Rounded: 8}, 100, 148, 74, 100.0 / 174, 50.0 / (60 + 88), 64, 640},
-		{"64", Of(wide, 4, 64, false), 1000, 510.34, 127.585, 1000 / 1127.585, 15.625 / 510.34, 13.987, 13.987},
+		{"two ranks gather", Exchange{Ranks: 2, Buckets: 2, Mega: 16}, 100, 104, 52, 100.0 / 152, 50.0 / (60 + 52), 64, 640},
+		{"64", Of(wide, 4, 64), 1000, 510.34, 127.585, 1000 / 1127.585, 15.625 / 510.34, 13.987, 13.987},
 	} {
 		near := func(what string, got, want float64) {
 			if math.Abs(got-want) > 1e-3*want {
@@ -33,10 +33,10 @@ func TestExchange(t *testing.T) {
 		near("MB of an adapter", mega, c.adapterMB)
 		near("GB/s of an adapter", rate, c.adapterGBs)
 	}
-	if e := Of(wide, 4, 2, true); e.Buckets != 4 || e.Rounded != e.Mega/2 {
+	if e := Of(wide, 4, 2); e.Buckets != 4 {
 		t.Errorf("a wide model has %+v", e)
 	}
-	if e := Of(Weights(784, 64, 4, 10), 4, 2, false); e.Buckets != 1 || e.Rounded != 0 {
+	if e := Of(Weights(784, 64, 4, 10), 4, 2); e.Buckets != 1 {
 		t.Errorf("a narrow model has %+v", e)
 	}
 }

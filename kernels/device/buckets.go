@@ -13,7 +13,7 @@ type bucket struct {
 	layers  []int
 	all     []kernels.Updates // the addition to the weights
 	weights uintptr           // if they are scattered: of all layers, as the updates are
-	rounded uintptr           // likewise, if they have rounded copies
+	rounds  []kernels.Updates // the rounding of scattered weights, if they have rounded copies
 }
 
 // bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an

@@ -72,7 +72,7 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	r := d.reducer
 	r.early = earlyFrom(len(w), rows)
 	r.buckets = bucketsOf(w, r.early)
-	addr, bytes, err := d.allocUpdates(w[0].rounded.Addr != 0)
+	addr, bytes, err := d.allocUpdates()
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	}
 	for i := range buckets {
 		b := &buckets[i]
-		b.all = r.addsOf(*b, r.weights)
+		b.all, b.rounds = r.addsOf(*b, r.weights), r.roundsOf(*b, r.weights)
 		own := b.addr
 		if r.exchange == gathers {
 			own += uintptr(4 * b.n * r.comm.Rank())
@@ -109,8 +109,8 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 }
 
 // allocUpdates chooses the exchange of the buckets, and allocates their memory, which is symmetric unless
-// they are all-reduced. rounds says that the weights have rounded copies.
-func (d *Device) allocUpdates(rounds bool) (addr uintptr, bytes int, err error) {
+// they are all-reduced.
+func (d *Device) allocUpdates() (addr uintptr, bytes int, err error) {
 	r := d.reducer
 	if r.exchange = exchangeOf(r.comm.Size(), len(r.buckets)); r.unfit {
 		r.exchange = reduces
@@ -120,13 +120,13 @@ func (d *Device) allocUpdates(rounds bool) (addr uintptr, bytes int, err error) 
 		if r.exchange == scatters {
 			divide(r.buckets, r.comm.Size())
 		}
-		bytes = r.bytes(rounds)
+		bytes = r.bytes()
 		if addr, r.free, err = r.comm.AllocSymmetric(bytes); !errors.Is(err, errors.ErrUnsupported) {
 			return addr, bytes, err
 		}
 		r.buckets, r.exchange = whole, reduces
 	}
-	bytes = r.bytes(rounds)
+	bytes = r.bytes()
 	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
 	r.free = func() error { return d.alloc.Free(block, d.stream) }
 	return block.Addr, bytes, err

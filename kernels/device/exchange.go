@@ -21,8 +21,9 @@ const (
 	// receives (N-1)·S bytes for S bytes of weights on N ranks.
 	gathers
 	// scatters has an owner for each of N equal parts of the weights. An all-to-all brings it the updates
-	// of its part; it adds them to the weights; an all-gather brings the new weights to all ranks. A rank
-	// receives 2·S·(N-1)/N bytes, and adds up a part of the updates, not all.
+	// of its part; it adds them to the weights; an all-gather brings the new weights to all ranks, each of
+	// which rounds them if it has rounded copies. A rank receives 2·S·(N-1)/N bytes, and adds up a part of
+	// the updates, not all. With two ranks these are the bytes of gathers, in twice as many transfers.
 	scatters
 )
 
@@ -39,7 +40,7 @@ const (
 // exchangeOf returns how ranks with symmetric memory exchange a number of buckets.
 func exchangeOf(ranks, buckets int) exchange {
 	switch {
-	case buckets == 1 && ranks <= gatherRanks:
+	case ranks == 2 || buckets == 1 && ranks <= gatherRanks:
 		return gathers
 	case buckets > 1 && ranks <= scatterRanks:
 		return scatters
@@ -66,13 +67,9 @@ func (r *reducer) part(b bucket) int { return b.n / r.comm.Size() }
 
 // scattered returns the transfers of a bucket before and after this rank's part of the updates is added
 // to the weights.
-func (r *reducer) scattered(b bucket) (before transfer, after []transfer) {
+func (r *reducer) scattered(b bucket) (before, after transfer) {
 	part := r.part(b)
-	before, after = transfer{b.addr, r.received, part}, []transfer{{to: b.weights, n: part}}
-	if b.rounded != 0 {
-		after = append(after, transfer{to: b.rounded, n: part / 2})
-	}
-	return before, after
+	return transfer{b.addr, r.received, part}, transfer{to: b.weights, n: part}
 }
 
 // scatter queues the exchange of a bucket, and the addition to the weights, on the side queue moves.
@@ -84,17 +81,15 @@ func (r *reducer) scatter(b bucket) error {
 	if err := errors.Join(queue(before), r.moves.AddUpdates(b.all)); err != nil {
 		return err
 	}
-	for _, t := range after {
-		if err := queue(t); err != nil {
-			return err
-		}
+	if err := queue(after); err != nil || len(b.rounds) == 0 {
+		return err
 	}
-	return nil
+	return r.moves.AddUpdates(b.rounds)
 }
 
 // bytes returns the memory that the exchange of buckets needs. Of scattered ones it has the updates, a
-// part of the updates of all ranks, the weights, and their rounded copies.
-func (r *reducer) bytes(rounds bool) (total int) {
+// part of the updates of all ranks, and the weights.
+func (r *reducer) bytes() (total int) {
 	most := 0
 	for _, b := range r.buckets {
 		total += 4 * b.n
@@ -103,8 +98,6 @@ func (r *reducer) bytes(rounds bool) (total int) {
 	switch {
 	case r.exchange == gathers:
 		return total * r.comm.Size()
-	case r.exchange == scatters && rounds:
-		return most + total*2 + total/2
 	case r.exchange == scatters:
 		return most + total*2
 	}
@@ -126,9 +119,6 @@ func (r *reducer) place(addr uintptr, w []Tensor) (weights []Tensor) {
 			b.addr = take(4 * b.n * r.comm.Size())
 		case scatters:
 			b.addr, b.weights = take(4*b.n), take(4*b.n)
-			if w[0].rounded.Addr != 0 {
-				b.rounded = take(2 * b.n)
-			}
 		default:
 			b.addr = take(4 * b.n)
 		}
@@ -137,9 +127,6 @@ func (r *reducer) place(addr uintptr, w []Tensor) (weights []Tensor) {
 			t := &weights[layer]
 			if r.exchange == scatters {
 				t.block = allocator.Block{Addr: b.weights + uintptr(4*offset)}
-			}
-			if r.exchange == scatters && b.rounded != 0 {
-				t.rounded = allocator.Block{Addr: b.rounded + uintptr(2*offset)}
 			}
 			offset += aligned(t.bytes()) / 4
 		}
@@ -158,17 +145,23 @@ func (r *reducer) addsOf(b bucket, weights []Tensor) (all []kernels.Updates) {
 	case scatters:
 		part := r.part(b)
 		first := r.comm.Rank() * part
-		u := kernels.Updates{W: b.weights + uintptr(4*first), X: r.received, N: part, Ranks: r.comm.Size(), Stride: part}
-		if b.rounded != 0 {
-			u.Rounded = b.rounded + uintptr(2*first)
-		}
-		return []kernels.Updates{u}
+		return []kernels.Updates{{W: b.weights + uintptr(4*first), X: r.received, N: part, Ranks: r.comm.Size(), Stride: part}}
 	}
 	addr := b.addr
 	for _, layer := range b.layers {
 		t := weights[layer]
 		all = append(all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, X: addr, N: t.Len(), Ranks: ranks, Stride: b.n})
 		addr += uintptr(aligned(t.bytes()))
+	}
+	return all
+}
+
+// roundsOf returns the rounding of a bucket's scattered weights, after the ranks have gathered them.
+func (r *reducer) roundsOf(b bucket, weights []Tensor) (all []kernels.Updates) {
+	for _, layer := range b.layers {
+		if t := weights[layer]; r.exchange == scatters && t.rounded.Addr != 0 {
+			all = append(all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, N: t.Len()})
+		}
 	}
 	return all
 }

@@ -117,35 +117,38 @@ func (q *notedQueue) adds(all []kernels.Updates) string {
 	return fmt.Sprintf("add %v of %d", layers, all[0].Ranks)
 }
 
-// ofTwo is a rank of two that records its moves.
-type ofTwo struct {
+// rankOne is rank 1 of some, and records its moves.
+type rankOne struct {
 	q         *notedQueue
+	size      int
 	symmetric bool // it has such memory
 	freed     bool
 	err       error
 }
 
-func (ofTwo) Rank() int             { return 1 }
-func (ofTwo) Size() int             { return 2 }
-func (o *ofTwo) Err() error         { return o.err }
-func (o *ofTwo) Abort(reason error) { o.err = reason }
-func (ofTwo) Close() error          { return nil }
+func (rankOne) Rank() int             { return 1 }
+func (o *rankOne) Size() int          { return o.size }
+func (o *rankOne) Err() error         { return o.err }
+func (o *rankOne) Abort(reason error) { o.err = reason }
+func (rankOne) Close() error          { return nil }
 
-func (o *ofTwo) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
+func (o *rankOne) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
 
-// AllGather copies this rank's part, which capturedGathers takes for rank 0's.
-func (o *ofTwo) AllGather(x uintptr, n int, _ uintptr) error {
-	copy(sliceAt[byte](x, 4*n), sliceAt[byte](x+uintptr(4*n), 4*n))
+// AllGather copies this rank's part, which capturedTransfers takes for the others'.
+func (o *rankOne) AllGather(x uintptr, n int, _ uintptr) error {
+	for r := range o.size {
+		copy(sliceAt[byte](x+uintptr(4*n*r), 4*n), sliceAt[byte](x+uintptr(4*n), 4*n))
+	}
 	return o.q.note("all-gather")
 }
 
 // AllToAll brings what capturedTransfers sends.
-func (o *ofTwo) AllToAll(from, to uintptr, n int, _ uintptr) error {
-	copy(sliceAt[byte](to, 8*n), sliceAt[byte](from, 8*n))
+func (o *rankOne) AllToAll(from, to uintptr, n int, _ uintptr) error {
+	copy(sliceAt[byte](to, 4*n*o.size), sliceAt[byte](from, 4*n*o.size))
 	return o.q.note("all-to-all")
 }
 
-func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
+func (o *rankOne) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 	if !o.symmetric {
 		return 0, nil, fmt.Errorf("between these: %w", errors.ErrUnsupported)
 	}
@@ -155,11 +158,11 @@ func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 }
 
 // dataParallel returns a device whose weights, of layers of these widths, are data-parallel, for
-// batches of up to rows rows.
-func dataParallel(t *testing.T, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
+// batches of up to rows rows. Its rank is one of a number of ranks.
+func dataParallel(t *testing.T, ranks int, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *rankOne, w []Tensor) {
 	t.Helper()
 	q = &notedQueue{layers: map[uintptr]int{}}
-	comm = &ofTwo{q: q, symmetric: symmetric}
+	comm = &rankOne{q: q, size: ranks, symmetric: symmetric}
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
 	q.device = d

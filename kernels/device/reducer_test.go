@@ -19,14 +19,16 @@ import (
 func TestReduceOrder(t *testing.T) {
 	for _, c := range []struct {
 		name      string
+		ranks     int
 		symmetric bool
 		expected  ordered
 	}{
-		{"all-reduced", false, smallBatch},
-		{"scattered", true, smallBatch},
-		{"large batch", true, largeBatch},
+		{"all-reduced", 2, false, smallBatch},
+		{"gathered", 2, true, smallBatch},
+		{"scattered", 3, true, smallBatch},
+		{"large batch", 3, true, largeBatch},
 	} {
-		t.Run(c.name, func(t *testing.T) { testReduceOrder(t, c.symmetric, c.expected) })
+		t.Run(c.name, func(t *testing.T) { testReduceOrder(t, c.ranks, c.symmetric, c.expected) })
 	}
 }
 
@@ -57,34 +59,38 @@ func checks(buckets int, transfers ...string) []string {
 }
 
 // exchangedOps lists the operations that exchange a bucket.
-func exchangedOps(symmetric bool, layers string) []string {
-	if symmetric {
-		return []string{"all-to-all", fmt.Sprintf("on the side, add part 1 of [%s] of 2", layers), "all-gather"}
+func exchangedOps(ranks int, symmetric bool, layers string) []string {
+	switch {
+	case symmetric && ranks == 2:
+		return []string{"all-gather", fmt.Sprintf("on the side, add [%s] of 2", layers)}
+	case symmetric:
+		return []string{"all-to-all", fmt.Sprintf("on the side, add part 1 of [%s] of %d", layers, ranks), "all-gather"}
 	}
 	return []string{"all-reduce", fmt.Sprintf("on the side, add [%s] of 1", layers)}
 }
 
 // all returns the operations of the backward pass, with those that exchange its buckets.
-func (o ordered) all(symmetric bool) (all []string) {
+func (o ordered) all(ranks int, symmetric bool) (all []string) {
 	for _, op := range o.backward {
 		all = append(all, op)
 		if layers, ok := strings.CutPrefix(op, "wgrads ["); ok {
-			all = append(all, exchangedOps(symmetric, strings.TrimSuffix(layers, "]"))...)
+			all = append(all, exchangedOps(ranks, symmetric, strings.TrimSuffix(layers, "]"))...)
 		}
 	}
 	return all
 }
 
-func testReduceOrder(t *testing.T, symmetric bool, expected ordered) {
-	d, q, _, w := dataParallel(t, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
+func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) {
+	d, q, _, w := dataParallel(t, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
 	all := []string{"wait for 3"} // which is for those before it, too
 	var once []string
 	for i, layers := range expected.buckets {
-		once = append(append(once, exchangedOps(symmetric, layers)...), fmt.Sprint("wait for ", i))
+		once = append(append(once, exchangedOps(ranks, symmetric, layers)...), fmt.Sprint("wait for ", i))
 	}
 	begin := slices.Repeat(once, 2)
 	if symmetric {
-		begin = append(begin, checks(len(expected.buckets), "all-to-all", "all-gather")...)
+		transfers := slices.DeleteFunc(exchangedOps(ranks, true, ""), func(op string) bool { return !strings.HasPrefix(op, "all-") })
+		begin = append(begin, checks(len(expected.buckets), transfers...)...)
 	}
 	if !slices.Equal(q.log, begin) {
 		t.Errorf("DataParallel does %q, want %q", q.log, begin)
@@ -110,7 +116,7 @@ func testReduceOrder(t *testing.T, symmetric bool, expected ordered) {
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	step(true)
-	if want := append(forward, expected.all(symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
+	if want := append(forward, expected.all(ranks, symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	step(false)
@@ -137,7 +143,7 @@ func testReduceOrder(t *testing.T, symmetric bool, expected ordered) {
 
 // TestOneBucket has a model of one bucket, whose updates the main queue adds.
 func TestOneBucket(t *testing.T) {
-	_, q, _, _ := dataParallel(t, true, 4, 4, 4, 2)
+	_, q, _, _ := dataParallel(t, 2, true, 4, 4, 4, 2)
 	want := append(slices.Repeat([]string{"all-gather", "wait for 0", "add [1 0] of 2"}, 2), checks(1, "all-gather")...)
 	if !slices.Equal(q.log, want) {
 		t.Errorf("%q, want %q", q.log, want)
@@ -179,7 +185,7 @@ func TestBuckets(t *testing.T) {
 
 // TestReduceFaults wants errors of wrong calls, and after the end of a rank.
 func TestReduceFaults(t *testing.T) {
-	d, _, comm, w := dataParallel(t, false, 4, 4, 4, 4)
+	d, _, comm, w := dataParallel(t, 2, false, 4, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
 	defer func() {
 		if err := d.Forget(); err != nil {

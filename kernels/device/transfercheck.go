@@ -80,7 +80,7 @@ func (r *reducer) checkedTransfers() (all []transfer) {
 		all = []transfer{{to: b.addr, n: b.n}}
 	} else {
 		before, after := r.scattered(b)
-		all = append([]transfer{before}, after...)
+		all = []transfer{before, after}
 	}
 	for i := range all {
 		all[i].n = min(all[i].n, checkedFloats)

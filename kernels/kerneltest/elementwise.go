@@ -87,8 +87,8 @@ func (s *suite) elementwise() {
 	for _, n := range append(sizes, 4096, 100_003) {
 		s.elements(n)
 	}
-	for ranks := range 5 { // enough elements that each of a GPU's threads uses its stages again
-		s.updates(500_002, 1+ranks, 500_004, true)
+	for ranks := range 6 { // enough elements that each of a GPU's threads uses its stages again
+		s.updates(500_002, ranks, 500_004, true)
 	}
 	if !s.slow() {
 		s.updates(4_000_001, 2, 4_000_004, false)
@@ -162,7 +162,7 @@ func (s *suite) elements(n int) {
 
 // updates checks AddUpdates.
 func (s *suite) updates(n, ranks, stride int, unaligned bool) {
-	w, x := s.floats(n), s.floats(ranks*stride)
+	w, x := s.floats(n), s.floats(max(1, ranks)*stride)
 	out, from := slices.Clone(w), slices.Clone(x)
 	half, halfFrom := slices.Clone(w), padded(x[:n])
 	c := Call{op: addUpdatesOp(n, ranks, stride), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}

@@ -1,5 +1,6 @@
 // Step changes weights by their gradient where no GEMM's epilogue does. Round copies float32 to values.
-// AddUpdates, w[n] += the sum of the updates of all ranks, x[rank][n], is for several weights in one launch.
+// AddUpdates, w[n] += the sum of the updates of all ranks, x[rank][n], is for several weights in one launch. Without
+// ranks it only stores rounded weights.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 
@@ -61,10 +62,13 @@ __device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, in
   for (; i < n; i += step) {
     load(i + (STAGES - 1) * step, stage ? stage - 1 : STAGES - 1);
     gemm::cp_async_wait_group<STAGES - 1>();
-    T sum = *slot(stage, 1);
+    T sum = *slot(stage, 0);
+    if (ranks) {
+      T added = *slot(stage, 1);
 #pragma unroll 1
-    for (int r = 1; r < ranks; r++) sum = sum + *slot(stage, 1 + r);
-    w[i] = sum = *slot(stage, 0) + sum;
+      for (int r = 1; r < ranks; r++) added = added + *slot(stage, 1 + r);
+      w[i] = sum = sum + added;
+    }
     if (rounded) store_rounded(rounded, i, sum);
     stage = stage + 1 < STAGES ? stage + 1 : 0;
   }
@@ -113,10 +117,10 @@ int launch_add_updates(uintptr_t stream, unsigned grid, int ranks, const kernels
 int kernels_add_updates(uintptr_t stream, kernels_updates u) {
   if (u.count < 0 || u.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
   int64_t most = 0;
-  int ranks = 1;
+  int ranks = 0;
   for (int i = 0; i < u.count; i++) {
     auto &of = u.of[i];
-    if (of.n < 0 || of.n > int64_t(1) << 30 || of.ranks < 1 || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
+    if (of.n < 0 || of.n > int64_t(1) << 30 || of.ranks < 0 || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
     most = std::max(most, of.n), ranks = std::max(ranks, of.ranks);
   }
   if (most == 0) return cudaSuccess;

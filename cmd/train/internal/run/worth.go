@@ -25,7 +25,7 @@ var rates = map[string]float64{"tf32": 320e6, "3xtf32": 68e6, "fp32": 36e6}
 func newEstimate(cfg configs.Config, precision string, features, ranks int) (e estimate, ok bool) {
 	width := float64(cfg.Model.FeatDim)
 	weights := scaling.Weights(float64(features), width, float64(cfg.Model.NumLayers), data.Classes)
-	e = estimate{Exchange: scaling.Of(weights, cfg.Model.NumLayers, ranks, false), flops: 6*weights - 2*float64(features)*width}
+	e = estimate{Exchange: scaling.Of(weights, cfg.Model.NumLayers, ranks), flops: 6*weights - 2*float64(features)*width}
 	e.rate, ok = rates[precision]
 	return e, ok && ranks > 1
 }

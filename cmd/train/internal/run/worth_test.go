@@ -65,7 +65,7 @@ func TestWorth(t *testing.T) {
 	}{
 		{784, 64, 2, "3xtf32", "2 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 200 on each"},
 		{784, 1024, 2, "3xtf32", ""},
-		{2048, 64, 2, "tf32", "2 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 630 on each"},
+		{2048, 64, 2, "tf32", "2 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 530 on each"},
 		{2048, 1024, 2, "tf32", ""},
 		{2048, 64, 8, "tf32", "8 GPUs are slower than one with batches of 64: by what H200s over NVLink need, they pay from batches of about 160 on each"},
 	} {
