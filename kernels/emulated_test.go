@@ -39,6 +39,7 @@ func TestOtherGPUs(t *testing.T) {
 		env       []string
 	}{
 		{"H100 PCIe", "TestFusesWgrad", []string{"EMULATOR_SMS=114"}},
+		{"20 SMs", "TestWgradSplitK", []string{"EMULATOR_SMS=20"}},
 		{"compute capability 5.0", "TestClassifierSizes", []string{"EMULATOR_MAJOR=5", "EMULATOR_SHARED=49152"}},
 		{"compute capability 7.5", "TestClassifierSizes", []string{"EMULATOR_MAJOR=7", "EMULATOR_SHARED=65536"}},
 		{"compute capability 8.0", "TestClassifierSizes", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=166912"}},

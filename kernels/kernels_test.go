@@ -200,12 +200,17 @@ func TestFusesWgrad(t *testing.T) {
 	})
 }
 
+// hasWarpgroup reports whether there is warpgroup MMA.
+func hasWarpgroup(d kernels.Info) bool {
+	return d.Major == 9 && d.Minor == 0 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
+}
+
 // TestWantsTransposed says which wgrads take less time with a transposed dy.
 func TestWantsTransposed(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
 	try(t, err)
-	warpgroup := d.Major == 9 && d.Minor == 0 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
+	warpgroup := hasWarpgroup(d)
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: 1 << 12, A: 1 << 12, B: 1 << 12, M: 2048, N: 2048, K: 1024}
 	answers(t, kernels.WantsTransposed, wgrad, []answer{
 		{"tf32", kernels.TF32, func(*kernels.GEMM) {}, warpgroup},
@@ -218,6 +223,8 @@ func TestWantsTransposed(t *testing.T) {
 		{"few rows", kernels.TF32, func(g *kernels.GEMM) { g.K = 252 }, false},
 		{"rows that are not whole float4", kernels.TF32, func(g *kernels.GEMM) { g.K-- }, false},
 		{"little work", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N = 256, 256 }, false},
+		{"few tiles", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N, g.K = 256, 256, 4096 }, warpgroup && d.SMs <= 4*4*4},
+		{"tiles for a quarter of an H200", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N, g.K = 384, 384, 4096 }, warpgroup && d.SMs <= 4*4*9},
 		{"unaligned", kernels.TF32, func(g *kernels.GEMM) { g.C += 4 }, false},
 	})
 }

@@ -46,7 +46,8 @@ func (s Stream) Fill(dst uintptr, value byte, n int) error { return s.fill(dst, 
 // GEMM and GroupedGEMM.
 func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision, g) }
 
-// WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.
+// WantsTransposed reports whether g, a wgrad, is faster with b transposed at T. If so, GEMM and
+// GroupedGEMM read T and not b, whatever else is in the group.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
 // Candidates returns the names of the kernels that can compute g, those first that are thought to be faster. The

@@ -65,7 +65,7 @@ typedef struct {
 int kernels_has(int precision);
 // kernels_fuses_wgrad reports whether kernels_dgrad_wgrad is one launch, and faster than two.
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
-// kernels_wants_transposed reports whether a wgrad is faster with b transposed at t.
+// kernels_wants_transposed reports whether a wgrad is faster with b transposed at t, and then reads it there.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
 // kernels_candidate returns the name of the i-th kernel that can compute p, in the order in which the table prefers
 // them; null if there are fewer.

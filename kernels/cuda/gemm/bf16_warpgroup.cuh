@@ -14,7 +14,7 @@ struct Bf16Consumer;
 // Bf16 has the policies of a layout.
 template <int LAYOUT>
 struct Bf16 {
-  static constexpr bool PAIRS = true;
+  static constexpr bool PAIRS = true, LAST_WAVE = false;
 
   template <int N, int SPLIT_K>
   struct Policy : Stages<sizeof(bf16), false, N, SPLIT_K> {

@@ -76,7 +76,12 @@ bool warpgroup_large(const Gemm &g) {
   return g.aligned() && !g.indices && g.m >= 256 && g.n >= 256 && g.k >= 256 && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
 }
 
-bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
+// A wgrad by itself decides, whatever else is in its group, since kernels_wants_transposed promises to read t. Shared
+// by four CTAs its tiles are work for a quarter of the SMs; with fewer the other kernels, whose tiles are smaller, are
+// faster.
+bool warpgroup_wgrad_fits(const Gemm &g) {
+  return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_tiles(g) >= device().sms;
+}
 
 bool bf16_warpgroup_fits(const Gemm &g) {
   return g.aligned() && !g.indices && g.m >= 128 && g.n >= 128 && g.k >= (g.layout == TN ? 256 : 128) &&
@@ -108,10 +113,8 @@ const Row rows[] = {
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
-    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ, and with tiles for a third of the SMs, since they have no
-    // split-K here.
-    {"warpgroup-wgrad", ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
-     [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_tiles) >= device().sms; }},
+    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ.
+    {"warpgroup-wgrad", ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad},
     {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup,
      nullptr, nullptr, true},
     // wgrads of a small batch, as above.

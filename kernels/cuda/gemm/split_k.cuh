@@ -13,8 +13,8 @@ namespace gemm {
 
 // TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of threads
 // has left its sums in shared memory, in rows LD floats apart; slices are PART floats apart. In cluster split-K a
-// CTA finishes 1/ranks of the tile: it receives the other CTAs' sums of that share in its inbox, by DSMEM. BF16: the
-// GEMM is in bf16. COPIES_OLD: the epilogue's source, of floats, is copied to shared memory, where registers are few.
+// CTA finishes 1/ranks of the tile: it receives all CTAs' sums of that share in its inbox, by DSMEM. BF16: the GEMM is
+// in bf16. COPIES_OLD: the epilogue's source, of floats, is copied to shared memory, where registers are few.
 template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS, bool BF16 = false, bool COPIES_OLD = false>
 struct TileEpilogue {
   static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
@@ -26,9 +26,11 @@ struct TileEpilogue {
   int m0, n0, rank, ranks, share, first, end;
   float4 old[OLD && !COPIES_OLD ? PER_THREAD : 1], *copied = nullptr;  // of COPIES_OLD, PER_THREAD·THREADS
 
-  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share.
+  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share. Unsigned division takes
+  // fewer registers.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
-      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
+      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ceil_div(unsigned(ALL), unsigned(rs))),
+        first(share * r + threadIdx.x), end(min(ALL, share * (r + 1))) {}
 
   // read_old starts to read the epilogue's source. Its copies must have landed before write, for which their own
   // thread waits.
@@ -109,24 +111,25 @@ struct SplitK {
   }
 };
 
-// split_k returns how many CTAs of a cluster share each of the tiles, a power of two: the most for which each CTA has
-// its own SM and at least 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
-inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
-  auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
-  int ranks = 1;
+// split_k returns how many CTAs of a cluster share each of the tiles, at most max_ranks: the most for which each CTA has
+// its own SM and at least 64 of k. That is a power of two, or with thirds also 3 or 6.
+inline int split_k(const Gemm &g, int64_t tiles, int max_ranks, bool thirds = false) {
+  int most = 1;
   if (device().major >= 9)
-    while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
-  return ranks;
+    for (int ranks : {2, 3, 4, 6, 8})
+      if (ranks <= max_ranks && tiles * ranks <= ctas_at_once(ranks) && g.k >= 64 * ranks && (thirds || ranks % 3)) most = ranks;
+  return most;
 }
 
 // launch_split_k launches a kernel in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is the shared
 // memory of a CTA, to which cluster split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.
+// thirds: see split_k.
 template <typename C, typename S, int K_MULTIPLE>
-int launch_split_k(uintptr_t stream, std::atomic<bool> &has_shared, void (*kernel)(const Gemm), Gemm g, int max_ranks) {
+int launch_split_k(uintptr_t stream, std::atomic<bool> &has_shared, void (*kernel)(const Gemm), Gemm g, int max_ranks, bool thirds = false) {
   if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks) : 1;
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks, thirds) : 1;
   g.k_cta = ceil_div(ceil_div(g.k, ranks), K_MULTIPLE) * K_MULTIPLE;
 
   // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other SMs would

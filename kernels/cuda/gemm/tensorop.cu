@@ -74,23 +74,23 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
   if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
 }
 
-// launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile.
+// launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile. See split_k.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
-int launch_config(uintptr_t stream, const Gemm &g, int max_ranks) {
+int launch_config(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds) {
   using S = Stages<LAYOUT, C>;
   static std::atomic<bool> has_shared;
-  return launch_split_k<C, S, 8>(stream, has_shared, tensorop_gemm<LAYOUT, X3, ALIGNED, C>, g, max_ranks);
+  return launch_split_k<C, S, 8>(stream, has_shared, tensorop_gemm<LAYOUT, X3, ALIGNED, C>, g, max_ranks, thirds);
 }
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>
-int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks) {
+int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds = false) {
   using Large = typename P::Large;
   using Small = typename P::Small;
   constexpr int BYTES = Stages<LAYOUT, Large>::BYTES;
   static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
   if constexpr (BYTES > CP_ASYNC_SHARED)
-    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, max_ranks);
-  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks);
+    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, max_ranks, thirds);
+  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks, thirds);
 }
 
 constexpr bool ALIGNED = true;
@@ -105,7 +105,12 @@ int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
   switch (g.layout) {
     case NN: return TENSOROP(NN, !ALIGNED, 4, Unaligned, Unaligned);
     case NT: return TENSOROP(NT, !ALIGNED, 4, Unaligned, Unaligned);
-    case TN: return TENSOROP(TN, !ALIGNED, 4, Unaligned, Unaligned);
+    case TN: {
+      // Wide tiles are few: 333×333 has 18, of six CTAs each.
+      constexpr bool THIRDS = true;
+      return g.precision == KERNELS_TF32X3 ? launch_policy<TN, true, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS)
+                                           : launch_policy<TN, false, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS);
+    }
   }
   return cudaErrorInvalidValue;
 }

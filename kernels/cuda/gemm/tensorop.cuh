@@ -129,7 +129,8 @@ struct Stages {
   using A = Tile<LAYOUT != TN, C::BM, C::K_TILE>;
   using B = Tile<LAYOUT == NT, C::BN, C::K_TILE>;
   static constexpr int STAGE = 4 * (A::SIZE + B::SIZE), ALL = C::STAGES * STAGE, PARTS = 4 * C::SLICES * C::PART;
-  static constexpr int BYTES = ALL > PARTS ? ALL : PARTS, INBOX = 4 * C::BM * C::BN;
+  static constexpr int BYTES = ALL > PARTS ? ALL : PARTS;
+  static constexpr int INBOX = 4 * C::BM * C::BN + 16 * (MAX_CLUSTER - 1);  // of float4s, each CTA's share rounded up
 };
 
 // Mainloop sums a warp's part of its slice. Fragments are double-buffered in registers: eight k are multiplied

@@ -15,8 +15,9 @@
 // small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N
 // = 64.
 //
-// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or
-// 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k and finishes half of the columns.
+// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or 64
+// in cluster split-K: two CTAs share a tile, or four if it is of a wgrad. Each sums a part of k, and then finishes a
+// part of the columns. If wgrads have tiles for whole waves and few more, a second launch splits these few.
 #include "warpgroup.cuh"
 
 namespace gemm {

@@ -12,7 +12,7 @@ struct Consumer;
 // Tf32 has the policies of a layout. In NN and NT out is cᵀ, since k of wgmma's b must be contiguous.
 template <int LAYOUT, bool X3>
 struct Tf32 {
-  static constexpr bool PAIRS = LAYOUT != TN;
+  static constexpr bool PAIRS = LAYOUT != TN, LAST_WAVE = LAYOUT == TN;
 
   template <int N, int SPLIT_K>
   struct Policy : Stages<sizeof(float), X3, N, SPLIT_K> {

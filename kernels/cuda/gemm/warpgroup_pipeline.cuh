@@ -190,17 +190,18 @@ __device__ void reduce_split_k(float (&d)[P::N / 2], float *sums) {
 
 #if HAVE_WARPGROUP
 
+// warpgroup_gemm computes the group's tiles from begin to end.
 template <typename P>
-__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
+__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, int end) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char shared[];
   Pipeline<P> pipeline(shared + (-address(shared) & 1023));
   pipeline.start();
   pdl_wait();
-  int first = blockIdx.x / P::SPLIT_K, step = gridDim.x / P::SPLIT_K;
+  int first = begin + blockIdx.x / P::SPLIT_K, step = gridDim.x / P::SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
     setmaxnreg_dec<40>();  // 128·40 + 256·216 of the CTA's 384·160 registers
-    for (int tile = first; tile < tiles; tile += step) {
+    for (int tile = first; tile < end; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
       if (P::X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
     }
@@ -212,7 +213,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
   } else {
     setmaxnreg_inc<216>();
     typename P::Consumer consumer;
-    for (int i = first; i < tiles; i += step) {
+    for (int i = first; i < end; i += step) {
       Tile<P> tile(group, i);
       const Gemm &g = group.gemms[tile.gemm];
       consumer.multiply(pipeline, tile, g);
@@ -227,51 +228,92 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
 #endif
 }
 
-// launch_policy launches GEMMs of one layout, at most Group::MAX.
 template <typename P>
-int launch_policy(uintptr_t stream, const Gemm *g, int count) {
+int64_t group_tiles(const Gemm *g, int count) {
+  int64_t all = 0;
+  for (int i = 0; i < count; i++) all += tiles_of(P::extents(g[i]), P::N);
+  return all;
+}
+
+// launch_policy launches tiles begin to end of GEMMs of one layout, at most Group::MAX.
+template <typename P>
+int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int64_t end) {
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, warpgroup_gemm<P>, P::BYTES)) return code;
+  if (group_tiles<P>(g, count) > INT32_MAX) return cudaErrorInvalidValue;
   Group<TmaGemm> group = {};
-  int64_t all = 0;
   for (int i = 0; i < count; i++) {
     if (int code = prepare<P>(group.gemms[i], g[i])) return code;
-    all += tiles_of(P::extents(g[i]), P::N), group.ends[i] = int(all);
+    group.ends[i] = int(group_tiles<P>(g, i + 1));
   }
-  if (all > INT32_MAX) return cudaErrorInvalidValue;
-  unsigned sms = device().sms, ctas = P::SPLIT_K > 1 ? unsigned(all) * P::SPLIT_K : unsigned(std::min(all, int64_t(sms)));
+  unsigned sms = device().sms, ctas = P::SPLIT_K > 1 ? unsigned(end - begin) * P::SPLIT_K : unsigned(std::min(end - begin, int64_t(sms)));
   // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves idle, so
   // that some GPCs have more work than others.
   bool pdl = P::SPLIT_K > 1 || 16 * ctas >= 15 * sms;
-  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(all));
+  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(begin), int(end));
 }
 
-// launch_fastest chooses the Policy of a Family with the least estimated time: waves × (k-tiles × ns of a k-tile + ns of
-// a tile's start and end), by figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of
-// bf16. A k-tile of 3xtf32 takes three times as long, and registers limit its N to 128. In split-K, which a Family may
-// have in PAIRS, a CTA computes one tile only, so all must be one wave.
+template <typename P>
+int launch_policy(uintptr_t stream, const Gemm *g, int count) {
+  return launch_policy<P>(stream, g, count, 0, group_tiles<P>(g, count));
+}
+
+// Times estimates how long tiles of a Family take: waves × (k-tiles × ns of a k-tile + ns of a tile's start and end), by
+// figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of bf16. A k-tile of 3xtf32
+// takes three times as long, and registers limit its N to 128. In split-K a CTA computes one tile only, so all must be
+// one wave.
+template <typename Family>
+struct Times {
+  template <int N, int SPLIT_K>
+  using Policy = typename Family::template Policy<N, SPLIT_K>;
+  using P = Policy<128, 1>;
+  static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000;
+
+  const Gemm *g;
+  int count;
+  int64_t k_tiles = 0, sms = device().sms;  // k_tiles: the most that a tile has
+
+  Times(const Gemm *first, int n) : g(first), count(n) {
+    for (int i = 0; i < n; i++) k_tiles = std::max<int64_t>(k_tiles, ceil_div(g[i].k, P::K));
+  }
+
+  int64_t ns(int64_t tiles, int split_k, int k_tile, int start_and_end) const {
+    if (split_k > 1 && tiles * split_k > ctas_at_once(split_k)) return NEVER;
+    return ceil_div(tiles * split_k, sms) * (ceil_div(k_tiles, split_k) * k_tile * (P::X3 ? 3 : 1) + start_and_end);
+  }
+  int64_t n256() const { return P::X3 ? NEVER : ns(group_tiles<Policy<256, 1>>(g, count), 1, 650, 6000); }
+  int64_t n128(int64_t tiles) const { return ns(tiles, 1, 370, 4000); }
+  int64_t n128_pair(int64_t tiles) const { return ns(tiles, 2, 370, 6000); }
+  int64_t n128_four(int64_t tiles) const { return ns(tiles, 4, 370, 7000); }
+  int64_t n64_pair() const { return ns(group_tiles<Policy<64, 2>>(g, count), 2, 250, 5000); }
+};
+
+// launch_fastest chooses the Policy of a Family with the least estimated time. A Family may have split-K in PAIRS, of
+// all tiles, or of the LAST_WAVE, also by four CTAs.
 template <typename Family>
 int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
-  using P = typename Family::template Policy<128, 1>;
-  int64_t k_tiles = ceil_div(g->k, P::K), sms = device().sms;
-  auto ns = [&](int n, int split_k, int k_tile, int start_and_end) {
-    int64_t ctas = 0;
-    for (int i = 0; i < count; i++) ctas += tiles_of(P::extents(g[i]), n) * split_k;
-    if (split_k > 1 && ctas > sms) return INT64_MAX;
-    return ceil_div(ctas, sms) * (ceil_div(k_tiles, split_k) * k_tile * (P::X3 ? 3 : 1) + start_and_end);
-  };
-  int64_t n128 = ns(128, 1, 370, 4000), best = n128;
-  if constexpr (!P::X3) {
-    int64_t n256 = ns(256, 1, 650, 6000);
-    if (n256 <= n128) best = n256;
-  }
+  using T = Times<Family>;
+  using P = typename T::P;
+  T times(g, count);
+  int64_t tiles = group_tiles<P>(g, count), n128 = times.n128(tiles), n256 = times.n256(), best = std::min(n128, n256);
   if constexpr (Family::PAIRS) {
-    int64_t n128_pair = ns(128, 2, 370, 6000), n64_pair = ns(64, 2, 250, 5000);
-    if (n64_pair < std::min(best, n128_pair)) return launch_policy<typename Family::template Policy<64, 2>>(stream, g, count);
-    if (n128_pair < best) return launch_policy<typename Family::template Policy<128, 2>>(stream, g, count);
+    int64_t n128_pair = times.n128_pair(tiles), n64_pair = times.n64_pair();
+    if (n64_pair < std::min(best, n128_pair)) return launch_policy<typename T::template Policy<64, 2>>(stream, g, count);
+    if (n128_pair < best) return launch_policy<typename T::template Policy<128, 2>>(stream, g, count);
+  }
+  if constexpr (Family::LAST_WAVE) {
+    int64_t whole = tiles / times.sms * times.sms, rest = tiles - whole, pair = times.n128_pair(rest), four = times.n128_four(rest);
+    int64_t split = (whole ? times.n128(whole) + T::SECOND_LAUNCH : 0) + std::min(pair, four);
+    // A second launch must save a tenth, since these are estimates.
+    if (rest && 10 * split < (whole ? 9 : 10) * best) {
+      if (whole)
+        if (int code = launch_policy<P>(stream, g, count, 0, whole)) return code;
+      return four < pair ? launch_policy<typename T::template Policy<128, 4>>(stream, g, count, whole, tiles)
+                         : launch_policy<typename T::template Policy<128, 2>>(stream, g, count, whole, tiles);
+    }
   }
   if constexpr (!P::X3)
-    if (best < n128) return launch_policy<typename Family::template Policy<256, 1>>(stream, g, count);
+    if (n256 < n128) return launch_policy<typename T::template Policy<256, 1>>(stream, g, count);
   return launch_policy<P>(stream, g, count);
 }
 
