@@ -234,7 +234,7 @@ struct Wgmma {
   bool bf16;
   const void *registers[4];  // of a in tf32, else null
   uint32_t a[4];             // values of the registers; in bf16 the descriptor of a, its lower half first
-  bool overwrites, transposed_a, transposed_b;  // in bf16: d = a·b; the operand is MN-major in shared memory
+  bool overwrites, transposed_a, transposed_b;  // d = a·b; in bf16, the operand is MN-major in shared memory
   bool done;
 };
 void wgmma(Wgmma);
@@ -243,21 +243,22 @@ void wgmma_fence_sync_aligned();
 void wgmma_commit_group_sync_aligned();
 void wgmma_wait_group_sync_aligned(int left);
 
-// wgmma_of takes the operands of the instruction: all of d, the four of a, and b.
+// wgmma_of takes the operands of the instruction: all of d, the four of a, b, and scale-d.
 template <int N, typename... Operands>
 void wgmma_of(Operands &&...operands) {
-  static_assert(sizeof...(operands) == N / 2 + 5, "d, a and b");
+  static_assert(sizeof...(operands) == N / 2 + 6, "d, a, b and scale-d");
   auto all = std::forward_as_tuple(std::forward<Operands>(operands)...);
   static_assert(std::is_lvalue_reference_v<std::tuple_element_t<N / 2, decltype(all)>>, "a is in registers");
   wgmma({N, &std::get<0>(all), std::get<N / 2 + 4>(all), false,
-         {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)}});
+         {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)},
+         {}, std::get<N / 2 + 5>(all) == 0});
 }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
 
 // bf16_wgmma_of takes all of d, the descriptors of a and b, scale-d, and which of a and b are transposed.
 template <int N, typename... Operands>

@@ -43,6 +43,10 @@ struct Consumer {
   const int m = P::A_K ? 16 * warp + 2 * g : 32 * (warp / 2) + 4 * chunk + 2 * (g % 2), n = 2 * q;
   unsigned offset_a;  // of the lane's first element in a k-tile of a, in bytes
   float d[P::N / 2], sum[P::X3 ? P::N / 2 : 1];  // wgmma's accumulators; in 3xtf32, what was promoted
+  // In 3xtf32 d has two parts, if N is large enough: one is promoted while the tensor cores add to the other.
+  static constexpr int PARTS = P::X3 && P::N > 64 ? 2 : 1, PART = P::N / 2 / PARTS;
+  // Steps of eight k whose a is read ahead. Each step of 3xtf32 has three products.
+  static constexpr int AHEAD = P::X3 ? 1 : 2, SETS = 2 * AHEAD;
 
   __device__ Consumer() {
     if (P::A_K) {
@@ -70,57 +74,62 @@ struct Consumer {
     }
   }
 
-  // promote adds d to sum and sets it to zero: see Accumulators::promote in mma.cuh.
-  __device__ void promote() {
-    wgmma_wait_group<0>();
+  // step adds eight k to d. If it promotes, it first adds d, of the steps before it, to sum, and then starts d anew: see
+  // Accumulators::promote in mma.cuh.
+  __device__ void step(const float (&a)[4], const float (&lo)[4], uint64_t b, bool promotes) {
 #pragma unroll
-    for (int i = 0; i < P::N / 2; i++) sum[P::X3 ? i : 0] += d[i], d[i] = 0;
-  }
-
-  // multiply sums over k_tiles. a is read two wgmma groups ahead, into registers of a group that has ended: there are
-  // four sets of registers, and at most two groups under way.
-  __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &t, const Gemm &) {
-    const int k_tiles = t.k_tiles();
+    for (int part = 0; part < PARTS; part++) {
+      float(&to)[PART] = *(float(*)[PART])(d + part * PART);
+      uint64_t columns = b + part * (P::B / PARTS >> 4);
+      if (promotes) {
+        wgmma_wait_group<PARTS - 1>();  // for this part
 #pragma unroll
-    for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::X3 ? i : 0] = 0;
-    float a[4][4], lo[4][4];
-    auto add = [&](int k8, uint64_t b) {
-      b += k8 * NEXT_K<false>;
+        for (int i = part * PART; i < (part + 1) * PART; i++) sum[P::X3 ? i : 0] += d[i];
+      }
       wgmma_fence();
       if constexpr (P::X3) {
-        wgmma(d, lo[k8], b);
-        wgmma(d, a[k8], b + (P::B >> 4));
+        wgmma(to, lo, columns, !promotes);
+        wgmma(to, a, columns + (P::B >> 4), 1);
       }
-      wgmma(d, a[k8], b);
+      wgmma(to, a, columns, 1);
       wgmma_commit_group();
-      wgmma_wait_group<2>();
-    };
+    }
+    wgmma_wait_group<AHEAD * PARTS>();
+  }
+
+  // multiply sums over k_tiles. a is read into registers of a step that has ended: of SETS sets, half are of steps under
+  // way.
+  __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &t, const Gemm &) {
+    const int k_tiles = t.k_tiles();
+    // Parts are promoted by both warpgroups at once, a whole d by one while the other multiplies.
+    const bool first = P::X3 && PARTS == 1 && thread < WARPGROUP, second = P::X3 && (PARTS > 1 || thread >= WARPGROUP);
+#pragma unroll
+    for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::X3 ? i : 0] = 0;
+    float a[SETS][4], lo[SETS][4];
     pipeline.wait_full();
-    load_a(a[0], lo[0], pipeline.stage_base(), 0);
-    load_a(a[1], lo[1], pipeline.stage_base(), 1);
+#pragma unroll
+    for (int k8 = 0; k8 < AHEAD; k8++) load_a(a[k8], lo[k8], pipeline.stage_base(), k8);
     int before = 0;
     for (int i = 0; i < k_tiles; i++) {
       const char *tile = pipeline.stage_base();
       uint64_t b = descriptor<false>(tile + P::A);
       int stage = pipeline.stage;
+      bool last = i + 1 == k_tiles;
       pipeline.next();
-      add(0, b);
-      load_a(a[2], lo[2], tile, 2);
-      add(1, b);
-      if (i > 0) pipeline.release(before);
-      before = stage;
-      if (P::X3 && thread >= WARPGROUP) promote();  // one warpgroup while the other multiplies
-      load_a(a[3], lo[3], tile, 3);
-      add(2, b);
-      if (i + 1 == k_tiles) {
-        add(3, b);
-        break;
+#pragma unroll
+      for (int k8 = 0; k8 < 4; k8++) {
+        step(a[k8 % SETS], lo[k8 % SETS], b + k8 * NEXT_K<false>, k8 == 0 ? first : k8 == 2 && second);
+        if (k8 + 1 == AHEAD) {
+          if (i > 0) pipeline.release(before);
+          before = stage;
+        }
+        int next = k8 + AHEAD;
+        if (next < 4) load_a(a[next % SETS], lo[next % SETS], tile, next);
+        else if (!last) {
+          if (next == 4) pipeline.wait_full();
+          load_a(a[next % SETS], lo[next % SETS], pipeline.stage_base(), next % 4);
+        }
       }
-      pipeline.wait_full();
-      load_a(a[0], lo[0], pipeline.stage_base(), 0);
-      add(3, b);
-      load_a(a[1], lo[1], pipeline.stage_base(), 1);
-      if (P::X3 && thread < WARPGROUP) promote();
     }
     wgmma_wait_group<0>();
     pipeline.release(before);

@@ -92,19 +92,25 @@ __device__ inline void setmaxnreg_inc() {
            "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define A4 "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3]))
 
-// wgmma issues d += a·bᵀ. Until its group has ended, the registers of a must not change, nor those of d be read.
-__device__ inline void wgmma(float (&d)[32], const float (&a)[4], uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1;" : D32(0) : A4, "l"(b));
+// wgmma issues d += a·bᵀ, or d = a·bᵀ if add is 0. Until its group has ended, the registers of a must not change, nor
+// those of d be read.
+__device__ inline void wgmma(float (&d)[32], const float (&a)[4], uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES_32 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}"
+               : D32(0)
+               : A4, "l"(b), "r"(add));
 }
-__device__ inline void wgmma(float (&d)[64], const float (&a)[4], uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1;"
+__device__ inline void wgmma(float (&d)[64], const float (&a)[4], uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" NAMES_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1;\n}"
                : D32(0), D32(32)
-               : A4, "l"(b));
+               : A4, "l"(b), "r"(add));
 }
-__device__ inline void wgmma(float (&d)[128], const float (&a)[4], uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" NAMES_128 "}, {%128,%129,%130,%131}, %132, 1, 1, 1;"
+__device__ inline void wgmma(float (&d)[128], const float (&a)[4], uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" NAMES_128 "}, {%128,%129,%130,%131}, %132, p, 1, 1;\n}"
                : D32(0), D32(32), D32(64), D32(96)
-               : A4, "l"(b));
+               : A4, "l"(b), "r"(add));
 }
 
 // wgmma_bf16 issues d += a·b of descriptors, or d = a·b if add is 0. Until its group has ended, d must not be read, nor
