@@ -43,6 +43,12 @@ int with_values(int precision, F f) {
   return precision == KERNELS_BF16 ? f(bf16()) : f(float());
 }
 
+// two_of returns the floats of two values, and store2 writes two.
+__device__ inline float2 two_of(uint32_t v) { return make_float2(to_float(v), second_to_float(v)); }
+__device__ inline float2 two_of(float2 v) { return v; }
+__device__ inline void store2(float *to, float2 v) { *reinterpret_cast<float2 *>(to) = v; }
+__device__ inline void store2(bf16 *to, float2 v) { *reinterpret_cast<uint32_t *>(to) = to_bf16(v.x, v.y); }
+
 // four_of returns the floats of four bf16. store4 writes the i-th four values, on a boundary of their size.
 __device__ inline float4 four_of(uint2 v) { return make_float4(to_float(v.x), second_to_float(v.x), to_float(v.y), second_to_float(v.y)); }
 __device__ inline void store4(float *to, float4 v, int i = 0) { reinterpret_cast<float4 *>(to)[i] = v; }

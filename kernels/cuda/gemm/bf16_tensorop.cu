@@ -49,9 +49,10 @@ int launch_layout(uintptr_t stream, const Gemm &g, int max_ranks) {
 int64_t bf16_skinny_tiles(const Gemm &g) { return tiles(g, Skinny::BM, Skinny::BN); }
 
 int bf16_skinny(uintptr_t stream, const Gemm &g) {
-  // OCCUPANCY of the first layer: see skinny.cuh.
-  if (g.layout == NT) return launch_single<Tensorop<NT, Skinny>>(stream, g);
-  return g.indices ? launch_single<Tensorop<NN, Skinny, PIXELS, CP_ASYNC, 1>>(stream, g) : launch_single<Tensorop<NN, Skinny>>(stream, g);
+  // OCCUPANCY: see skinny.cuh.
+  if (g.layout == NT) return launch_single<Tensorop<NT, Skinny, CP_ASYNC, CP_ASYNC, 2>>(stream, g);
+  if (g.indices) return launch_single<Tensorop<NN, Skinny, PIXELS, CP_ASYNC, 1>>(stream, g);
+  return launch_single<Tensorop<NN, Skinny, CP_ASYNC, CP_ASYNC, 2>>(stream, g);
 }
 
 int bf16_low(uintptr_t stream, const Gemm &g) {

@@ -15,23 +15,11 @@
 #include <cstring>
 
 #include "grouped.cuh"
+#include "mma.cuh"
 #include "split_k.cuh"
 
 namespace gemm {
 namespace bfloat {
-
-// mma_sync is c[16,8] += a[16,16]·b[16,8], by a warp. Lane 4g + t owns, where a register holds two neighbouring k,
-//
-//             k=2t  k=2t+8                 n=g                 n=2t  n=2t+1
-//   a  m=g    a[0]  a[2]      b  k=2t      b[0]      c  m=g    c[0]  c[1]
-//      m=g+8  a[1]  a[3]         k=2t+8    b[1]         m=g+8  c[2]  c[3]
-__device__ inline void mma_sync(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
 
 // padded returns the stride of lines of x elements, a multiple of eight: eight lines then begin in different banks,
 // for halves that ldmatrix reads and floats that lanes store by float2.
@@ -82,15 +70,6 @@ enum {
   PIXELS,    // uint8 input, of rows that are whole chunks of eight on 8-byte boundaries; converted on the way
   ANY,       // any of both, of any alignment
 };
-
-// bf16_pixels returns the i-th of four bytes and the next, which are exact.
-__device__ inline unsigned bf16_pixels(unsigned four, int i) {
-  return __byte_perm(__float_as_uint(pixel(four, i)), __float_as_uint(pixel(four, i + 1)), 0x7632);
-}
-
-__device__ inline uint4 bf16_pixels(uint2 eight) {
-  return make_uint4(bf16_pixels(eight.x, 0), bf16_pixels(eight.x, 2), bf16_pixels(eight.y, 0), bf16_pixels(eight.y, 2));
-}
 
 // load_eight reads eight bf16 by several V, on a boundary of whose size all rows begin and end, or the first left of them
 // and else zeros.

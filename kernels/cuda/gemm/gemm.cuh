@@ -113,6 +113,7 @@ int64_t wgrad_large_tiles(const Gemm &g);
 
 int64_t bf16_skinny_tiles(const Gemm &g);
 int bf16_skinny(uintptr_t stream, const Gemm &g);
+int bf16_skinny_tma(uintptr_t stream, const Gemm &g);
 int bf16_low(uintptr_t stream, const Gemm &g);
 int bf16_medium(uintptr_t stream, const Gemm &g);
 int64_t bf16_square_tiles(const Gemm &g);

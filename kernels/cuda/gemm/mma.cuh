@@ -1,5 +1,5 @@
-// The tensor cores: mma.sync m16n8k8 in tf32 (compute capability 8), c[16,8] += a[16,8]·b[8,8],
-// by a warp. Lane 4g + t (g = 0..7, t = 0..3) owns
+// The tensor cores: mma.sync, by a warp (compute capability 8). m16n8k8 in tf32 is c[16,8] += a[16,8]·b[8,8]. Lane
+// 4g + t (g = 0..7, t = 0..3) owns
 //
 //             k=t   k=t+4                 n=g                 n=2t  n=2t+1
 //   a  m=g    a0[0] a0[1]      b  k=t     b[0]      c  m=g    c[0]  c[1]
@@ -19,6 +19,19 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0[0]), "r"(a8[0]), "r"(a0[1]), "r"(a8[1]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+// m16n8k16 in bf16 is c[16,8] += a[16,16]·b[16,8]. Lane 4g + t owns, where a register holds two neighbouring k,
+//
+//             k=2t  k=2t+8                 n=g                 n=2t  n=2t+1
+//   a  m=g    a[0]  a[2]      b  k=2t      b[0]      c  m=g    c[0]  c[1]
+//      m=g+8  a[1]  a[3]         k=2t+8    b[1]         m=g+8  c[2]  c[3]
+__device__ inline void mma_sync(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 

@@ -172,6 +172,22 @@ __device__ inline float pixel(unsigned four, int i) {
   return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
 }
 
+// bf16_pixels returns the i-th of four bytes and the next, which are exact.
+__device__ inline unsigned bf16_pixels(unsigned four, int i) {
+  return __byte_perm(__float_as_uint(pixel(four, i)), __float_as_uint(pixel(four, i + 1)), 0x7632);
+}
+
+__device__ inline uint4 bf16_pixels(uint2 eight) {
+  return make_uint4(bf16_pixels(eight.x, 0), bf16_pixels(eight.x, 2), bf16_pixels(eight.y, 0), bf16_pixels(eight.y, 2));
+}
+
+// pixels_to converts four bytes, to floats or to bf16.
+__device__ inline void pixels_to(float (&to)[4], unsigned four) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) to[i] = pixel(four, i);
+}
+__device__ inline void pixels_to(unsigned (&to)[2], unsigned four) { to[0] = bf16_pixels(four, 0), to[1] = bf16_pixels(four, 2); }
+
 __device__ inline void store_pixels(float *to, unsigned four) {
   *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
 }

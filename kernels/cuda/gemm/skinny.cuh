@@ -1,5 +1,5 @@
-// Skinny GEMM, of the few rows of a small batch, where latency counts. NN and NT, with float or uint8 input, on the
-// tensor cores (skinny_tensorop.cu) and on the CUDA cores (skinny_simt.cu).
+// Skinny GEMM, of the few rows of a small batch, where latency counts. NN and NT, with uint8 input or values, float or
+// bf16, on the tensor cores (skinny_tensorop.cu, skinny_bf16.cu) and on the CUDA cores (skinny_simt.cu).
 //
 // A GEMM waits for the batch, which the kernel before it computes, and prefetches the weights while that kernel
 // still runs (PDL). So a CTA's tile is low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: a CTA waits
@@ -16,7 +16,7 @@
 //
 // Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two of its
 // CTAs start on the first free SM, so do two of every later layer, and all layers take twice as long. So the first
-// layer, that of uint8 input, has OCCUPANCY 1.
+// layer, that of uint8 input, has OCCUPANCY 1, and the others 2: for a CTA, and one of the next kernel.
 #ifndef SKINNY_CUH
 #define SKINNY_CUH
 
@@ -32,19 +32,22 @@ namespace skinny {
 constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
 constexpr int BM = 16, BN = 24;
 
-// Skinny is a GEMM. Math says which rows of the batch a lane has. It multiplies them with the weights. It stores PARTS
-// partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD k-tiles before it multiplies them. With
-// TMA k is a multiple of WARP_K.
+// Skinny is a GEMM of Math::Value. Math says which rows of the batch a lane has. It multiplies them with the weights. It
+// stores PARTS partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD k-tiles before it multiplies
+// them. With TMA k is a multiple of WARP_K; bf16 needs TMA.
 template <int LAYOUT, typename Math, bool U8, bool TMA>
 struct Skinny {
-  static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = int(U8), CLUSTER = TMA ? CTA_PAIR : 1;
+  static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = U8 ? 1 : 2, CLUSTER = TMA ? CTA_PAIR : 1;
   using Params = typename std::conditional<TMA, TmaGemm, Gemm>::type;
+  using Value = typename Math::Value;
+  static constexpr bool BF16 = std::is_same<Value, bf16>::value;
+  static_assert(TMA || !BF16, "cp.async is of floats");
 
   static constexpr int READ_AHEAD = U8 ? K_TILES : Math::READ_AHEAD;
   // A k-tile of weights in shared memory. NN: a line for each k, k = 4q + e in line 28e + q, against bank
   // conflicts. NT: a line for each column.
-  static constexpr int SIZE = K_TILE * BN, SUMS = K_TILES * SIZE, BARRIERS = SUMS + WARPS * BM * BN;
-  static constexpr int FLOATS = BARRIERS + 2 * K_TILES;
+  static constexpr int SIZE = K_TILE * BN, BYTES = SIZE * sizeof(Value);
+  static constexpr int SUMS = K_TILES * BYTES / 4, BARRIERS = SUMS + WARPS * BM * BN, FLOATS = BARRIERS + 2 * K_TILES;
   static constexpr int WAITS = U8 ? K_TILES : 1;  // for each k-tile, or once for all
   static constexpr int PAIRS = BM * BN / 2;       // neighbours in c, which one thread finishes
   static_assert(PAIRS <= THREADS, "at most one pair a thread");
@@ -54,8 +57,9 @@ struct Skinny {
   static int prepare(Params &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
     if constexpr (TMA) {
-      if (LAYOUT == NT) return encode<2>(out.map[0], g.b, {{g.k, 1, K_TILE}, {g.n, g.k, BN / 2}});
-      return encode<3>(out.map[0], g.b, {{g.n, 1, BN}, {g.k / 4, 4 * int64_t(g.n), K_TILE / 4}, {4, g.n, 2}});
+      constexpr TileFormat FORMAT = BF16 ? TileFormat::PLAIN_BF16 : TileFormat::PLAIN;
+      if (LAYOUT == NT) return encode<2>(out.map[0], g.b, {{g.k, 1, K_TILE}, {g.n, g.k, BN / 2}}, FORMAT);
+      return encode<3>(out.map[0], g.b, {{g.n, 1, BN}, {g.k / 4, 4 * int64_t(g.n), K_TILE / 4}, {4, g.n, 2}}, FORMAT);
     }
     return cudaSuccess;
   }
@@ -65,16 +69,18 @@ struct Skinny {
     float *shared;
     int n0, phase = 0;
 
+    __device__ const Value *tile(int k_tile) const { return (const Value *)shared + k_tile * SIZE; }
+
     __device__ Mbarrier *barrier(int k_tile) const { return (Mbarrier *)(shared + BARRIERS) + (WAITS > 1 ? k_tile : 0); }
 
     __device__ void load(int k0) {
       if constexpr (TMA) {
         if (threadIdx.x) return;
         int k_tiles = min(K_TILES, ceil_div(g.k - k0, K_TILE)), half = cluster_ctarank();
-        if (WAITS == 1) mbarrier_arrive_expect_tx(barrier(0), k_tiles * SIZE * 4);
+        if (WAITS == 1) mbarrier_arrive_expect_tx(barrier(0), k_tiles * BYTES);
         for (int i = 0; i < k_tiles; i++) {
-          if (WAITS > 1) mbarrier_arrive_expect_tx(barrier(i), SIZE * 4);
-          float *to = shared + i * SIZE + half * (SIZE / 2);
+          if (WAITS > 1) mbarrier_arrive_expect_tx(barrier(i), BYTES);
+          char *to = (char *)shared + i * BYTES + half * (BYTES / 2);
           if (LAYOUT == NT) tma_load_multicast(to, g.map[0], k0 + i * K_TILE, n0 + half * (BN / 2), barrier(i));
           else tma_load_multicast(to, g.map[0], n0, (k0 + i * K_TILE) / 4, 2 * half, barrier(i));
         }
@@ -112,8 +118,10 @@ struct Skinny {
     }
   };
 
-  using Element = typename std::conditional<U8, uint8_t, float>::type;
-  using Four = typename std::conditional<U8, unsigned, float4>::type;
+  using Element = typename std::conditional<U8, uint8_t, Value>::type;
+  using FourValues = typename std::conditional<BF16, uint2, float4>::type;
+  using Four = typename std::conditional<U8, unsigned, FourValues>::type;
+  using Two = typename std::conditional<BF16, uint32_t, float2>::type;
 
   // A lane's part of the batch: four k of each k-tile, of ROWS rows.
   struct Batch {
@@ -140,19 +148,15 @@ struct Skinny {
         bool valid = TMA ? k_tile < k_tiles : k_tile * K_TILE < left;
         if constexpr (U8) four = valid ? pixels(from) : 0;
         else if constexpr (!TMA) four = ld_float4(true, from, valid);
-        else if (valid) four = __ldcg((const float4 *)from);  // otherwise it is not multiplied
+        else if (valid) four = __ldcg((const Four *)from);  // otherwise it is not multiplied
       }
     }
 
-    __device__ void floats(float (&a)[Math::ROWS][4], int k_tile) const {
+    __device__ void values(typename Math::Operand (&a)[Math::ROWS], int k_tile) const {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
-        if constexpr (U8) {
-#pragma unroll
-          for (int e = 0; e < 4; e++) a[h][e] = pixel(fours[k_tile % READ_AHEAD][h], e);
-        } else {
-          *(float4 *)a[h] = fours[k_tile % READ_AHEAD][h];
-        }
+        if constexpr (U8) pixels_to(a[h], fours[k_tile % READ_AHEAD][h]);
+        else *(Four *)a[h] = fours[k_tile % READ_AHEAD][h];
       }
     }
   };
@@ -161,11 +165,11 @@ struct Skinny {
   // reorder all instructions, if there are registers for that.
   static __device__ void multiply(Math &math, Batch &batch, const Weights &weights) {
     auto one = [&](int i) {
-      float a[Math::ROWS][4];
+      typename Math::Operand a[Math::ROWS];
       if (WAITS > 1) weights.wait(i);
-      batch.floats(a, i);
+      batch.values(a, i);
       if (i + READ_AHEAD < K_TILES) batch.read(i + READ_AHEAD);
-      math.template multiply<LAYOUT, U8>(a, weights.shared + i * SIZE);
+      math.template multiply<LAYOUT, U8>(a, weights.tile(i));
     };
     if (Math::template IN_ONE_PIECE<LAYOUT> && batch.k_tiles >= K_TILES) {
 #pragma unroll
@@ -185,9 +189,9 @@ struct Skinny {
     Epilogue<LAYOUT> epilogue{g};
     bool mine = threadIdx.x < PAIRS && m < g.m && n < g.n;
     int64_t offset = int64_t(m) * g.n + n;
-    float2 old = {0, 0};
+    Two old = {};
     auto read_old = [&] {
-      if (LAYOUT == NT && epilogue.fused() && mine) old = __ldcg((const float2 *)(epilogue.source() + offset));
+      if (LAYOUT == NT && epilogue.fused() && mine) old = __ldcg((const Two *)((const Value *)epilogue.source() + offset));
     };
 
     Weights weights = {g, shared, n0};
@@ -228,7 +232,9 @@ struct Skinny {
       float2 v = Math::template pair<LAYOUT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
-    *(float2 *)(g.c + offset) = epilogue(m, n, sum, old);
+    float2 result = epilogue(m, n, sum, two_of(old));
+    if (BF16 && epilogue.fused()) store2((bf16 *)g.c + offset, result);
+    else store2(g.c + offset, result);
   }
 };
 

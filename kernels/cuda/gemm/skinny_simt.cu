@@ -15,6 +15,8 @@ using namespace skinny;
 //
 // The four lanes t have the same rows and columns and different k: each warp has four partial sums.
 struct Simt {
+  using Value = float;
+  using Operand = float[4];
   static constexpr int ROWS = 4, READ_AHEAD = 1, COLUMNS = 12;
   static constexpr int PARTS = 4 * WARPS, PART = BM * BN + 8, FLOATS = PARTS * PART;  // parts are 8 banks apart
   static constexpr bool OVERWRITES = true;  // the sums overwrite the weights
@@ -25,7 +27,7 @@ struct Simt {
   static __device__ int row(int h) { return 4 * h + threadIdx.x % 32 / 8; }
 
   template <int LAYOUT, bool U8>
-  __device__ void multiply(const float (&a)[ROWS][4], const float *weights) {
+  __device__ void multiply(const Operand (&a)[ROWS], const float *weights) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = lane / 4 % 2, t = lane % 4;
     const float *from = weights + (LAYOUT == NT ? c * K_TILE + WARP_K * warp + 4 * t : (WARP_K / 4 * warp + t) * BN + COLUMNS * c);
     if (LAYOUT == NT) {

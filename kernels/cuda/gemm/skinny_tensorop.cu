@@ -17,6 +17,8 @@ using namespace skinny;
 //   its g     0 0 1 1 ...  7  7 |  0 ..  7
 template <bool X3>
 struct TensorOp {
+  using Value = float;
+  using Operand = float[4];
   static constexpr int ROWS = 2, READ_AHEAD = X3 ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
   static constexpr bool OVERWRITES = false;  // the sums are stored behind the weights
   template <int LAYOUT>
@@ -26,7 +28,7 @@ struct TensorOp {
   static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
 
   template <int LAYOUT, bool U8>
-  __device__ void multiply(const float (&a)[2][4], const float *weights) {
+  __device__ void multiply(const Operand (&a)[2], const float *weights) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float *from = weights + (LAYOUT == NT ? g * K_TILE + WARP_K * warp + 4 * t : (WARP_K / 4 * warp + t) * BN);
     float b[3][4];

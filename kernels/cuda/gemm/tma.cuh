@@ -42,8 +42,8 @@ struct Dimension {
 // TileFormat says how TMA writes a tile to shared memory. PLAIN is row by row; kernels pad rows against bank conflicts.
 // SWIZZLE_128B is what wgmma reads: rows of 128 bytes, where the 16-byte chunk c of row r is in the place of chunk
 // c ^ r % 8, so that a column of eight is in all banks. SWIZZLE_128B_TF32 also rounds to tf32, to nearest even.
-// Elements are floats, but of SWIZZLE_128B_BF16 bf16.
-enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32, SWIZZLE_128B_BF16 };
+// Elements are floats, but of PLAIN_BF16 and SWIZZLE_128B_BF16 bf16.
+enum class TileFormat { PLAIN, PLAIN_BF16, SWIZZLE_128B, SWIZZLE_128B_TF32, SWIZZLE_128B_BF16 };
 
 // encode makes the tensor map of an array whose rows begin on 16-byte boundaries. tensormap.cu caches them.
 int encode(TensorMap &map, const void *array, const Dimension *dimensions, int rank, TileFormat format);
@@ -92,7 +92,7 @@ __device__ inline void tma_load(void *to, const TensorMap &map, int x, int y, Mb
                : "memory");
 }
 
-__device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
+__device__ inline void tma_load_multicast(void *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
           address(to)),
@@ -100,7 +100,7 @@ __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x
       : "memory");
 }
 
-__device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x, int y, int z, Mbarrier *b) {
+__device__ inline void tma_load_multicast(void *to, const TensorMap &map, int x, int y, int z, Mbarrier *b) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(
           address(to)),
@@ -136,8 +136,8 @@ __device__ inline void mbarrier_arrive_expect_tx(Mbarrier *, int) {}
 __device__ inline void mbarrier_arrive(Mbarrier *) {}
 __device__ inline void mbarrier_wait(Mbarrier *, int) {}
 __device__ inline void tma_load(void *, const TensorMap &, int, int, Mbarrier *) {}
-__device__ inline void tma_load_multicast(float *, const TensorMap &, int, int, Mbarrier *) {}
-__device__ inline void tma_load_multicast(float *, const TensorMap &, int, int, int, Mbarrier *) {}
+__device__ inline void tma_load_multicast(void *, const TensorMap &, int, int, Mbarrier *) {}
+__device__ inline void tma_load_multicast(void *, const TensorMap &, int, int, int, Mbarrier *) {}
 __device__ inline void fence_proxy_async() {}
 __device__ inline void tma_reduce_add(const TensorMap &, int, int, const float *) {}
 __device__ inline void tma_store(const TensorMap &, int, int, const float *) {}
