@@ -154,7 +154,7 @@ struct Bf16Consumer {
 
   // store_batch applies the epilogue to BATCH columns and stores them.
   __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first) const {
-    Epilogue<LAYOUT, true> epilogue{g};
+    Epilogue<LAYOUT> epilogue{g};
     const bool fused = epilogue.fused();
     // c as floats, and c or a copy of it as bf16; null if there is none.
     float *floats = LAYOUT == TN || !fused ? g.c : nullptr;

@@ -48,7 +48,7 @@ struct Sgd {
   }
 };
 
-// FMA: see Sgd. Every kernel keeps to one of the two, since weights depend on it.
+// FMA: see Sgd. Every kernel keeps to one of the two, since weights depend on it; those in bf16 have none.
 template <int LAYOUT, bool FMA = false>
 struct Epilogue {
   const Gemm &g;
