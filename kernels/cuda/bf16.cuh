@@ -49,7 +49,8 @@ __device__ inline float2 two_of(float2 v) { return v; }
 __device__ inline void store2(float *to, float2 v) { *reinterpret_cast<float2 *>(to) = v; }
 __device__ inline void store2(bf16 *to, float2 v) { *reinterpret_cast<uint32_t *>(to) = to_bf16(v.x, v.y); }
 
-// four_of returns the floats of four bf16. store4 writes the i-th four values, on a boundary of their size.
+// four_of returns the floats of four values. store4 writes the i-th four values, on a boundary of their size.
+__device__ inline float4 four_of(float4 v) { return v; }
 __device__ inline float4 four_of(uint2 v) { return make_float4(to_float(v.x), second_to_float(v.x), to_float(v.y), second_to_float(v.y)); }
 __device__ inline void store4(float *to, float4 v, int i = 0) { reinterpret_cast<float4 *>(to)[i] = v; }
 __device__ inline void store4(bf16 *to, float4 v, int i = 0) { reinterpret_cast<uint2 *>(to)[i] = make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w)); }

@@ -30,11 +30,15 @@ struct Args {
   bool prefetch_w, aligned_w;  // w may be read before pdl_wait; it is on a boundary of four values
 };
 
-// ld_l2 reads a value, and ld4_l2 the i-th four values, past L1.
+// ld_l2 reads a value, and ld4_l2 the i-th four values, past L1; raw4_l2 does not convert them to floats.
 __device__ inline float ld_l2(const float *from) { return __ldcg(from); }
 __device__ inline float ld_l2(const bf16 *from) { return to_float(uint32_t(__ldcg(&from->bits))); }
-__device__ inline float4 ld4_l2(const float *from, int i = 0) { return __ldcg(reinterpret_cast<const float4 *>(from) + i); }
-__device__ inline float4 ld4_l2(const bf16 *from, int i = 0) { return four_of(__ldcg(reinterpret_cast<const uint2 *>(from) + i)); }
+__device__ inline float4 raw4_l2(const float *from, int i = 0) { return __ldcg(reinterpret_cast<const float4 *>(from) + i); }
+__device__ inline uint2 raw4_l2(const bf16 *from, int i = 0) { return __ldcg(reinterpret_cast<const uint2 *>(from) + i); }
+template <typename Value>
+__device__ float4 ld4_l2(const Value *from, int i = 0) {
+  return four_of(raw4_l2(from, i));
+}
 
 // softmax has the logits of a row, z, one class a lane in every half of the warp. It
 // returns the gradient of the class, and writes the loss, whether it is correct, and the gradients.
@@ -128,13 +132,13 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   const int classes = weights.classes;
   auto &held = weights.held;
   // A row's label and values come while the row before is computed.
-  float4 next[HELD ? HELD : 1];
+  decltype(raw4_l2(p.x)) next[HELD ? HELD : 1];
   int next_label = 0;
   auto read_label = [&](int64_t row) { next_label = row < p.rows ? p.labels[p.indices[row]] : 0; };
   auto read_values = [&](int64_t row) {
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-      next[i] = row < p.rows && W::first(i) < p.k ? ld4_l2(p.x + row * p.k + W::first(i)) : make_float4(0, 0, 0, 0);
+      next[i] = row < p.rows && W::first(i) < p.k ? raw4_l2(p.x + row * p.k + W::first(i)) : decltype(raw4_l2(p.x))();
   };
   read_label(blockIdx.x);
   if (p.prefetch_w) weights.hold(staged);
@@ -148,7 +152,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     const Value *x = p.x + row * p.k;
     alignas(16) float values[W::KS], sum[16] = {};
 #pragma unroll
-    for (int i = 0; i < HELD; i++) *(float4 *)(values + 4 * i) = next[i];
+    for (int i = 0; i < HELD; i++) *(float4 *)(values + 4 * i) = four_of(next[i]);
     int label = next_label;
     read_values(row + gridDim.x);
     read_label(row + gridDim.x);
@@ -205,7 +209,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 constexpr int MOST_FOURS = 16;
 
 template <int CLASSES, bool EXACT, int ROWS, typename Value>
-__global__ void __launch_bounds__(THREADS) classifier_warps(const Args<Value> p) {
+__global__ void __launch_bounds__(THREADS, 1) classifier_warps(const Args<Value> p) {
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, fours = p.k / 4;
   auto stage = [&] {
