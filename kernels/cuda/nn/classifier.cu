@@ -208,8 +208,9 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 // most 4·MOST_FOURS for each lane.
 constexpr int MOST_FOURS = 16;
 
+// With ROWS 1 and EXACT nvcc must be told that two CTAs are enough, or it spills registers for more.
 template <int CLASSES, bool EXACT, int ROWS, typename Value>
-__global__ void __launch_bounds__(THREADS, 1) classifier_warps(const Args<Value> p) {
+__global__ void __launch_bounds__(THREADS, EXACT && ROWS == 1 ? 2 : 0) classifier_warps(const Args<Value> p) {
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, fours = p.k / 4;
   auto stage = [&] {
