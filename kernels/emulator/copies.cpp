@@ -159,16 +159,19 @@ void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
 }
 
 static void store(const TileStore &s) {
-  const float *tile = reinterpret_cast<const float *>(async_memory(*self->cta) + s.from);
+  const char *async = async_memory(*self->cta);
   each(s.map, {s.x, s.y, 0}, [&](char *element, size_t i) {
-    float *f = reinterpret_cast<float *>(element);
-    if (f) *f = s.add ? *f + tile[i] : tile[i];
+    uint32_t at = s.from + uint32_t(sizeof(float) * i);
+    float *f = reinterpret_cast<float *>(element), v;
+    memcpy(&v, async + (s.map.swizzled ? swizzled(at) : at), sizeof v);
+    if (f) *f = s.add ? *f + v : v;
   });
 }
 
 static void write_tile(const CUtensorMap &map, int x, int y, uint32_t from, bool add) {
   if (map.bytes != sizeof(float)) fail("writes a tile of elements that are not floats, which is not emulated");
-  if (from % 128) fail("writes a tile from an address in shared memory that is not aligned");
+  if (from % (map.swizzled ? 1024 : 128)) fail("writes a tile from an address in shared memory that is not aligned");
+  if (from + sizeof(float) * map.tile[0] * map.tile[1] > shared_bytes()) fail("writes a tile from past its shared memory");
   TileStore s = {map, x, y, from, add, self->cta->copy_at_once};
   if (s.done) store(s);
   self->stores.back().push_back(s);

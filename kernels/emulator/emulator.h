@@ -176,7 +176,6 @@ void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const 
 void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 void cp_async_bulk_commit_group();
 void cp_async_bulk_wait_group_read_0();
-inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read_0() { cp_async_bulk_commit_group(), cp_async_bulk_wait_group_read_0(); }
 
 // A prefetch to L2 changes nothing, but it must be of whole chunks of 16 bytes.
 inline void cp_async_bulk_prefetch_L2_global(const void *from, int bytes) {

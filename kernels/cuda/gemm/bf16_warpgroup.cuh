@@ -17,7 +17,7 @@ struct Bf16 {
   static constexpr bool PAIRS = true, LAST_WAVE = false;
 
   template <int N, int SPLIT_K>
-  struct Policy : Stages<sizeof(bf16), false, N, SPLIT_K> {
+  struct Policy : Stages<sizeof(bf16), false, N, SPLIT_K, false> {
     using Consumer = Bf16Consumer<LAYOUT, Policy>;
     static constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;
     static constexpr TileFormat FORMAT = TileFormat::SWIZZLE_128B_BF16;
@@ -58,6 +58,9 @@ struct Bf16Consumer {
 
   const int thread = threadIdx.x - WARPGROUP, lane = thread % 32, q = lane % 4;
   float d[P::N / 2];  // wgmma's accumulators
+
+  __device__ Bf16Consumer(const NoOutputMaps &, char *) {}
+  __device__ void finish() const {}
 
   // multiply_k_tile starts to multiply the k-tile of the pipeline's stage, as one wgmma group, and goes on to the next
   // stage. It returns the stage. The first k-tile overwrites d.

@@ -37,7 +37,7 @@ struct Group {
   Params gemms[MAX];
   int kinds[MAX], ends[MAX];  // of each: which P computes it, and the CTA (in warpgroup.cu the tile) after its last
 };
-static_assert(sizeof(Group<TmaGemm>) + 2 * sizeof(int) <= 4 << 10, "warpgroup_gemm takes two int as well");
+static_assert(sizeof(Group<TmaGemm>) + 3 * sizeof(TensorMap) <= 4 << 10, "warpgroup_gemm takes two int and two maps as well");
 
 template <typename Params, typename P, typename... Others>
 __device__ void run_kind(const Params &p, int kind, int cta, float *shared) {

@@ -124,8 +124,10 @@ __device__ inline void tma_store(const TensorMap &map, int x, int y, const float
                : "memory");
 }
 
-// bulk_commit_wait waits until TMA has read shared memory; it may not have written yet.
-__device__ inline void bulk_commit_wait() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// bulk_commit ends a group of tiles that this thread stores. bulk_wait_read waits until TMA has read those of all groups
+// from shared memory; it may not have written them yet.
+__device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 #else
 
@@ -141,7 +143,8 @@ __device__ inline void tma_load_multicast(void *, const TensorMap &, int, int, i
 __device__ inline void fence_proxy_async() {}
 __device__ inline void tma_reduce_add(const TensorMap &, int, int, const float *) {}
 __device__ inline void tma_store(const TensorMap &, int, int, const float *) {}
-__device__ inline void bulk_commit_wait() {}
+__device__ inline void bulk_commit() {}
+__device__ inline void bulk_wait_read() {}
 
 #endif
 
@@ -166,7 +169,8 @@ __device__ inline void tma_write_tile(bool add, const TensorMap &map, int x, int
   if (threadIdx.x % 32) return;
   if (add) tma_reduce_add(map, x, y, from);
   else tma_store(map, x, y, from);
-  bulk_commit_wait();
+  bulk_commit();
+  bulk_wait_read();
 }
 
 }  // namespace gemm

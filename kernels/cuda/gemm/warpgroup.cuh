@@ -15,7 +15,7 @@ struct Tf32 {
   static constexpr bool PAIRS = LAYOUT != TN, LAST_WAVE = LAYOUT == TN;
 
   template <int N, int SPLIT_K>
-  struct Policy : Stages<sizeof(float), X3, N, SPLIT_K> {
+  struct Policy : Stages<sizeof(float), X3, N, SPLIT_K, LAYOUT != TN> {
     using Consumer = gemm::Consumer<LAYOUT, Policy>;
     static constexpr bool A_K = LAYOUT == NT, B_K = true;
     static constexpr TileFormat FORMAT = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;
@@ -38,6 +38,8 @@ struct Tf32 {
 //         banks
 template <int LAYOUT, typename P>
 struct Consumer {
+  static constexpr int COLUMNS = P::N / P::SPLIT_K;  // that this CTA stores
+
   const int thread = threadIdx.x - WARPGROUP, warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
   const int chunk = g / 2 % 2 * 4 + g / 4 + warp % 2 * 2;
   const int m = P::A_K ? 16 * warp + 2 * g : 32 * (warp / 2) + 4 * chunk + 2 * (g % 2), n = 2 * q;
@@ -48,7 +50,9 @@ struct Consumer {
   // Steps of eight k whose a is read ahead. Each step of 3xtf32 has three products.
   static constexpr int AHEAD = P::X3 ? 1 : 2, SETS = 2 * AHEAD;
 
-  __device__ Consumer() {
+  typename std::conditional<LAYOUT == TN, NoSlices, SliceWriter>::type slices;
+
+  __device__ Consumer(const typename P::Maps &maps, char *buffers) : slices(maps, buffers, thread / WARPGROUP, m % SLICE_M, n) {
     if (P::A_K) {
       int r = lane % 8, row = 16 * warp + 2 * r + ((r < 4) == (lane / 8 % 2));
       offset_a = row * 128 + (lane / 16 ^ row % 8) * 16;
@@ -139,51 +143,77 @@ struct Consumer {
     }
   }
 
-  __device__ void store(const Gemm &gemm, int m0, int n0) {
-    constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
+  // first_column returns the first column of this CTA in the tile: in split-K it finishes a part of them.
+  __device__ static int first_column() { return P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0; }
+
+  // rows_of returns columns n + o of rows m and m+1 of the j-th eight columns.
+  __device__ float2 rows_of(int j, int o) const {
+    const float *v = d + 4 * j;
+    return P::A_K && g >= 4 ? make_float2(v[2 + o], v[o]) : make_float2(v[o], v[2 + o]);
+  }
+
+  // load_old reads what the epilogue needs for SLICE_N columns from y on.
+  __device__ void load_old(float2 (&old)[SLICE_N / 8][2], const Epilogue<LAYOUT> &epilogue, const Extents &e, int x, int y) const {
+    if constexpr (LAYOUT == NT) {
+      if (!epilogue.fused() || x >= e.m) return;
+#pragma unroll
+      for (int j = 0; j < SLICE_N / 8; j++)
+#pragma unroll
+        for (int o = 0; o < 2; o++)
+          if (y + 8 * j + o < e.n) old[j][o] = __ldcg((const float2 *)(epilogue.source() + int64_t(y + 8 * j + o) * e.m + x));
+    }
+  }
+
+  // store_slices stores NN and NT. The source of a slice is read while the one before it is stored.
+  __device__ void store_slices(const Gemm &gemm, int m0, int n0) {
     Extents e = P::extents(gemm);
     Epilogue<LAYOUT> epilogue{gemm};
-    int x = m0 + m, y0 = n0 + n + (P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0);
-    bool swapped = P::A_K && g >= 4;
+    const int x0 = m0 + thread / WARPGROUP * SLICE_M, x = m0 + m, y0 = n0 + first_column();
+    float2 old[2][SLICE_N / 8][2] = {};
+    load_old(old[0], epilogue, e, x, y0 + n);
+#pragma unroll
+    for (int i = 0; i < COLUMNS / SLICE_N; i++) {
+      const int y = y0 + i * SLICE_N;
+      if (x0 >= e.m || y >= e.n) return;
+      if (i + 1 < COLUMNS / SLICE_N) load_old(old[(i + 1) % 2], epilogue, e, x, y + SLICE_N + n);
+      float2 v[SLICE_N / 8][2];
+#pragma unroll
+      for (int j = 0; j < SLICE_N / 8; j++)
+#pragma unroll
+        for (int o = 0; o < 2; o++) v[j][o] = epilogue(y + 8 * j + n + o, x, rows_of(i * (SLICE_N / 8) + j, o), old[i % 2][j][o]);
+      slices.store_c(v, x0, y, e.m);
+      if (LAYOUT == NT && gemm.t) slices.store_t(v, x0, y);
+    }
+  }
+
+  // store_wgrad stores TN from registers, or has memory add it.
+  __device__ void store_wgrad(const Gemm &gemm, int m0, int n0) {
+    Extents e = P::extents(gemm);
+    Epilogue<LAYOUT> epilogue{gemm};
+    const int x = m0 + m;
     if (x >= e.m) return;
 #pragma unroll
-    for (int first = 0; first < COLUMNS; first += BATCH) {
-      // All loads come before any store: a load behind a store waits for it.
-      float2 old[BATCH / 8][2] = {};
-      if (LAYOUT == NT && epilogue.fused()) {
+    for (int j = 0; j < COLUMNS / 8; j++) {
+      const int y = n0 + n + 8 * j;
+      if (y >= e.n) continue;
+      float2 first = rows_of(j, 0), second = rows_of(j, 1);
 #pragma unroll
-        for (int j = 0; j < BATCH / 8; j++)
-#pragma unroll
-          for (int o = 0; o < 2; o++) {
-            int y = y0 + first + 8 * j + o;
-            if (y < e.n) old[j][o] = __ldcg((const float2 *)(epilogue.source() + int64_t(y) * e.m + x));
-          }
-      }
-#pragma unroll
-      for (int j = 0; j < BATCH / 8; j++) {
-        int y = y0 + first + 8 * j;
-        const float *sum = d + (first / 8 + j) * 4;
-        float s[2][2] = {{swapped ? sum[2] : sum[0], swapped ? sum[3] : sum[1]}, {swapped ? sum[0] : sum[2], swapped ? sum[1] : sum[3]}};  // of x, y
-#pragma unroll
-        for (int o = 0; o < 2; o++) {
-          if constexpr (LAYOUT == TN) {
-            float *to = gemm.c + int64_t(x + o) * e.n + y;
-            if (y >= e.n) continue;
-            float2 delta = epilogue.delta(x + o, y, make_float2(s[o][0], s[o][1]));
-            if (epilogue.fused()) red_add(to, delta.x, delta.y);
-            else *(float2 *)to = delta;
-          } else {
-            float2 v = epilogue(y + o, x, make_float2(s[0][o], s[1][o]), old[j][o]);
-            if (y + o < e.n) *(float2 *)(gemm.c + int64_t(y + o) * e.m + x) = v;
-            s[0][o] = v.x, s[1][o] = v.y;
-          }
-        }
-        if (LAYOUT == NT && gemm.t && y < e.n) {
-#pragma unroll
-          for (int o = 0; o < 2; o++) *(float2 *)(gemm.t + int64_t(x + o) * e.n + y) = make_float2(s[o][0], s[o][1]);
-        }
+      for (int o = 0; o < 2; o++) {
+        float *to = gemm.c + int64_t(x + o) * e.n + y;
+        float2 delta = epilogue.delta(x + o, y, o ? make_float2(first.y, second.y) : make_float2(first.x, second.x));
+        if (epilogue.fused()) red_add(to, delta.x, delta.y);
+        else *(float2 *)to = delta;
       }
     }
+  }
+
+  __device__ void store(const Gemm &gemm, int m0, int n0) {
+    if constexpr (LAYOUT == TN) store_wgrad(gemm, m0, n0);
+    else store_slices(gemm, m0, n0);
+  }
+
+  __device__ void finish() const {
+    if constexpr (LAYOUT != TN) slices.finish();
   }
 };
 

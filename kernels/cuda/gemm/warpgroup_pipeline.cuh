@@ -1,7 +1,7 @@
 // What GEMMs by warpgroup MMA have in common: tiles, the pipeline that loads them, the kernel, and its launch. A
 // Policy is derived from Stages and has
 //
-//   Consumer        what multiplies and stores: multiply, reduce, store
+//   Consumer        what multiplies and stores: multiply, store, finish
 //   A_K, B_K        k is contiguous in a, in b
 //   FORMAT          how TMA loads them
 //   extents, a, b   of a Gemm
@@ -18,6 +18,7 @@
 
 #include "epilogue.cuh"
 #include "grouped.cuh"
+#include "warpgroup_output.cuh"
 #include "wgmma.cuh"
 
 namespace gemm {
@@ -37,20 +38,22 @@ constexpr int TILE_M = 64 * CONSUMERS;
 inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m, TILE_M) * ceil_div(e.n, n); }
 
 // Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile. ELEMENT is
-// the bytes of an element of a and b. X3 is 3xtf32.
-template <int ELEMENT, bool X3_, int N_, int SPLIT_K_>
+// the bytes of an element of a and b. X3 is 3xtf32. SLICES: TMA stores c, from buffers behind the stages.
+template <int ELEMENT, bool X3_, int N_, int SPLIT_K_, bool SLICES>
 struct Stages {
+  using Maps = typename std::conditional<SLICES, OutputMaps, NoOutputMaps>::type;
   static constexpr bool X3 = X3_;
   static constexpr int LINE = 128, M = TILE_M, N = N_, K = LINE / ELEMENT, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
   // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with 1024 to
   // align the first stage.
   static constexpr int A = LINE * M, B = LINE * N, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
-  static constexpr int BARRIERS = STAGES * STAGE, BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
+  static constexpr int OUTPUT = STAGES * STAGE, BARRIERS = OUTPUT + (SLICES ? CONSUMERS * SLICE_BUFFERS * SLICE : 0);
+  static constexpr int BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
   // Where k is not contiguous, TMA loads slabs of a line of rows or columns and all k of the k-tile.
   static constexpr int SLAB = LINE * K;
   // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
   static constexpr int RASTER_M = 16;
-  static_assert(SPLIT_K == 1 || 4 * M * N <= BARRIERS, "the sums fit in the stages, which they overwrite");
+  static_assert(SPLIT_K == 1 || 4 * M * N <= OUTPUT, "the sums fit in the stages, which they overwrite");
 };
 
 // encode_operand makes the tensor map of an operand of rows×k, for tiles of tile_rows.
@@ -192,7 +195,7 @@ __device__ void reduce_split_k(float (&d)[P::N / 2], float *sums) {
 
 // warpgroup_gemm computes the group's tiles from begin to end.
 template <typename P>
-__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, int end) {
+__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, int end, const CONSTANT typename P::Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char shared[];
   Pipeline<P> pipeline(shared + (-address(shared) & 1023));
@@ -212,7 +215,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
     }
   } else {
     setmaxnreg_inc<216>();
-    typename P::Consumer consumer;
+    typename P::Consumer consumer(maps, pipeline.stages + P::OUTPUT);
     for (int i = first; i < end; i += step) {
       Tile<P> tile(group, i);
       const Gemm &g = group.gemms[tile.gemm];
@@ -221,6 +224,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
       consumer.store(g, tile.m0, tile.n0);
       __syncwarp();  // lanes past the last row may return from store early
     }
+    consumer.finish();
   }
   if (P::SPLIT_K > 1) barrier_cluster_wait();  // the other CTAs may still read this one's sums
 #else
@@ -246,11 +250,13 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int
     if (int code = prepare<P>(group.gemms[i], g[i])) return code;
     group.ends[i] = int(group_tiles<P>(g, i + 1));
   }
+  typename P::Maps maps = {};  // only groups of one GEMM have them
+  if (int code = maps.encode(g[0])) return code;
   unsigned sms = device().sms, ctas = P::SPLIT_K > 1 ? unsigned(end - begin) * P::SPLIT_K : unsigned(std::min(end - begin, int64_t(sms)));
   // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves idle, so
   // that some GPCs have more work than others.
   bool pdl = P::SPLIT_K > 1 || 16 * ctas >= 15 * sms;
-  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(begin), int(end));
+  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(begin), int(end), maps);
 }
 
 template <typename P>
