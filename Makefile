@@ -61,13 +61,14 @@ lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.h
 	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp cmd/libmlpool/mlpool.py build/
 
 .PHONY: check
-check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck and shellcheck, with CUDA too if there is nvcc
+check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and clang-format, with CUDA too if there is nvcc
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:" $$unformatted; false; }
 	go vet ./...
 	$(STATICCHECK) ./...
 	$(if $(cuda),go vet -tags cuda ./...)
 	$(if $(cuda),$(STATICCHECK) -tags cuda ./...)
 	$(if $(shell command -v shellcheck),shellcheck tools/*.sh tools/*/*.sh .ci/run)
+	$(if $(shell command -v clang-format-19),git ls-files '*.c' '*.cpp' '*.h' '*.hpp' '*.cu' '*.cuh' | xargs clang-format-19 -n -Werror)
 
 .PHONY: plot
 plot: ## draw the training losses of RUNS in build/train_losses.png

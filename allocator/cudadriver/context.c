@@ -83,8 +83,7 @@ static void begin_device(device_state *d, int ordinal) {
   if (!d->code) d->code = TRY(cuDevicePrimaryCtxRetain, &d->context, d->id);
   if (d->code) return;
   find_kind(d, &d->pages, CD_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
-  find_kind(d, &d->shareable, CD_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-            CD_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  find_kind(d, &d->shareable, CD_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, CD_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   if (d->pages.code) d->shareable.code = d->pages.code;
 }
 

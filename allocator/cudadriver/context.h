@@ -43,29 +43,27 @@ int cudadriver_enter(int device, visit *v);
 int cudadriver_leave(const visit *v, int code);
 
 // TRY calls a function if the driver has it.
-#define TRY(function, ...) \
-  (cudadriver_library.function ? cudadriver_library.function(__VA_ARGS__) : CD_ERROR_NOT_SUPPORTED)
+#define TRY(function, ...) (cudadriver_library.function ? cudadriver_library.function(__VA_ARGS__) : CD_ERROR_NOT_SUPPORTED)
 
 // IN_CONTEXT calls a function in the context of a device, unless refusal is an error. It evaluates
 // refusal and the arguments in the context, where at is the device.
-#define IN_CONTEXT(device, refusal, function, ...)                                    \
-  ({                                                                                  \
-    visit visit_ = {0};                                                               \
-    int code_ = cudadriver_enter(device, &visit_);                                    \
-    if (!code_) {                                                                     \
-      const device_state *at = visit_.device;                                         \
-      (void)at;                                                                       \
-      code_ = (refusal);                                                              \
-      code_ = cudadriver_leave(&visit_, code_ ? code_ : TRY(function, __VA_ARGS__));  \
-    }                                                                                 \
-    code_;                                                                            \
+#define IN_CONTEXT(device, refusal, function, ...) \
+  ({ \
+    visit visit_ = {0}; \
+    int code_ = cudadriver_enter(device, &visit_); \
+    if (!code_) { \
+      const device_state *at = visit_.device; \
+      (void)at; \
+      code_ = (refusal); \
+      code_ = cudadriver_leave(&visit_, code_ ? code_ : TRY(function, __VA_ARGS__)); \
+    } \
+    code_; \
   })
 
 #define VALID(valid) ((valid) ? CD_SUCCESS : CD_ERROR_INVALID_VALUE)
 
 // CALL calls a function if the arguments are valid, PAGES if the device also has pages.
 #define CALL(device, valid, function, ...) IN_CONTEXT(device, VALID(valid), function, __VA_ARGS__)
-#define PAGES(device, valid, function, ...) \
-  IN_CONTEXT(device, at->pages.code ? at->pages.code : VALID(valid), function, __VA_ARGS__)
+#define PAGES(device, valid, function, ...) IN_CONTEXT(device, at->pages.code ? at->pages.code : VALID(valid), function, __VA_ARGS__)
 
 #endif

@@ -75,62 +75,62 @@ typedef struct {  // CUmemPoolProps; fields that later versions gave names were 
 } cd_pool_props;
 
 // CD_FUNCTIONS(F) is F(name, arguments...) for each function. All return a CUresult.
-#define CD_FUNCTIONS(F)                                                                   \
-  /* Error Handling; Initialization; Device, Primary Context and Context Management */    \
-  F(cuGetErrorName, int error, const char **name)                                         \
-  F(cuInit, unsigned flags)                                                               \
-  F(cuDeviceGetCount, int *count)                                                         \
-  F(cuDeviceGet, int *device, int ordinal)                                                \
-  F(cuDeviceGetAttribute, int *value, int attribute, int device)                          \
-  F(cuDevicePrimaryCtxRetain, cd_context *context, int device)                            \
-  F(cuCtxGetCurrent, cd_context *context)                                                 \
-  F(cuCtxSetCurrent, cd_context context)                                                  \
-  F(cuCtxSynchronize, void)                                                               \
-  /* Peer Context Memory Access */                                                        \
-  F(cuDeviceCanAccessPeer, int *can, int device, int peer)                                \
-  /* Memory Management */                                                                 \
-  F(cuMemAlloc_v2, cd_deviceptr *addr, size_t bytes)                                      \
-  F(cuMemFree_v2, cd_deviceptr addr)                                                      \
-  F(cuMemGetInfo_v2, size_t *available, size_t *total)                                    \
-  F(cuMemHostAlloc, void **p, size_t bytes, unsigned flags)                               \
-  F(cuMemFreeHost, void *p)                                                               \
-  F(cuMemcpyDtoH_v2, void *to, cd_deviceptr from, size_t bytes)                           \
-  F(cuMemcpyHtoD_v2, cd_deviceptr to, const void *from, size_t bytes)                     \
-  /* Stream Management */                                                                 \
-  F(cuStreamCreate, cd_stream *stream, unsigned flags)                                    \
-  F(cuStreamSynchronize, cd_stream stream)                                                \
-  F(cuStreamDestroy_v2, cd_stream stream)                                                 \
-  F(cuStreamWaitEvent, cd_stream stream, cd_event event, unsigned flags)                  \
-  F(cuStreamIsCapturing, cd_stream stream, int *status)                                   \
-  F(cuThreadExchangeStreamCaptureMode, int *mode)                                         \
-  /* Event Management */                                                                  \
-  F(cuEventCreate, cd_event *event, unsigned flags)                                       \
-  F(cuEventRecord, cd_event event, cd_stream stream)                                      \
-  F(cuEventQuery, cd_event event)                                                         \
-  F(cuEventSynchronize, cd_event event)                                                   \
-  F(cuEventDestroy_v2, cd_event event)                                                    \
-  /* Virtual Memory Management: CUDA 10.2 */                                              \
+#define CD_FUNCTIONS(F) \
+  /* Error Handling; Initialization; Device, Primary Context and Context Management */ \
+  F(cuGetErrorName, int error, const char **name) \
+  F(cuInit, unsigned flags) \
+  F(cuDeviceGetCount, int *count) \
+  F(cuDeviceGet, int *device, int ordinal) \
+  F(cuDeviceGetAttribute, int *value, int attribute, int device) \
+  F(cuDevicePrimaryCtxRetain, cd_context *context, int device) \
+  F(cuCtxGetCurrent, cd_context *context) \
+  F(cuCtxSetCurrent, cd_context context) \
+  F(cuCtxSynchronize, void) \
+  /* Peer Context Memory Access */ \
+  F(cuDeviceCanAccessPeer, int *can, int device, int peer) \
+  /* Memory Management */ \
+  F(cuMemAlloc_v2, cd_deviceptr *addr, size_t bytes) \
+  F(cuMemFree_v2, cd_deviceptr addr) \
+  F(cuMemGetInfo_v2, size_t *available, size_t *total) \
+  F(cuMemHostAlloc, void **p, size_t bytes, unsigned flags) \
+  F(cuMemFreeHost, void *p) \
+  F(cuMemcpyDtoH_v2, void *to, cd_deviceptr from, size_t bytes) \
+  F(cuMemcpyHtoD_v2, cd_deviceptr to, const void *from, size_t bytes) \
+  /* Stream Management */ \
+  F(cuStreamCreate, cd_stream *stream, unsigned flags) \
+  F(cuStreamSynchronize, cd_stream stream) \
+  F(cuStreamDestroy_v2, cd_stream stream) \
+  F(cuStreamWaitEvent, cd_stream stream, cd_event event, unsigned flags) \
+  F(cuStreamIsCapturing, cd_stream stream, int *status) \
+  F(cuThreadExchangeStreamCaptureMode, int *mode) \
+  /* Event Management */ \
+  F(cuEventCreate, cd_event *event, unsigned flags) \
+  F(cuEventRecord, cd_event event, cd_stream stream) \
+  F(cuEventQuery, cd_event event) \
+  F(cuEventSynchronize, cd_event event) \
+  F(cuEventDestroy_v2, cd_event event) \
+  /* Virtual Memory Management: CUDA 10.2 */ \
   F(cuMemGetAllocationGranularity, size_t *bytes, const cd_allocation_prop *prop, int option) \
   F(cuMemAddressReserve, cd_deviceptr *addr, size_t bytes, size_t alignment, cd_deviceptr wanted, unsigned long long flags) \
-  F(cuMemAddressFree, cd_deviceptr addr, size_t bytes)                                    \
+  F(cuMemAddressFree, cd_deviceptr addr, size_t bytes) \
   F(cuMemCreate, cd_allocation *handle, size_t bytes, const cd_allocation_prop *prop, unsigned long long flags) \
-  F(cuMemRelease, cd_allocation handle)                                                   \
+  F(cuMemRelease, cd_allocation handle) \
   F(cuMemMap, cd_deviceptr addr, size_t bytes, size_t offset, cd_allocation handle, unsigned long long flags) \
-  F(cuMemUnmap, cd_deviceptr addr, size_t bytes)                                          \
+  F(cuMemUnmap, cd_deviceptr addr, size_t bytes) \
   F(cuMemSetAccess, cd_deviceptr addr, size_t bytes, const cd_access_desc *access, size_t count) \
   F(cuMemExportToShareableHandle, void *exported, cd_allocation handle, int type, unsigned long long flags) \
-  F(cuMemImportFromShareableHandle, cd_allocation *handle, void *exported, int type)      \
-  /* Stream Ordered Memory Allocator: CUDA 11.2 */                                        \
-  F(cuMemPoolCreate, cd_pool *pool, const cd_pool_props *props)                           \
-  F(cuMemPoolDestroy, cd_pool pool)                                                       \
-  F(cuMemPoolSetAttribute, cd_pool pool, int attribute, void *value)                      \
-  F(cuMemPoolGetAttribute, cd_pool pool, int attribute, void *value)                      \
-  F(cuMemPoolTrimTo, cd_pool pool, size_t keep)                                           \
+  F(cuMemImportFromShareableHandle, cd_allocation *handle, void *exported, int type) \
+  /* Stream Ordered Memory Allocator: CUDA 11.2 */ \
+  F(cuMemPoolCreate, cd_pool *pool, const cd_pool_props *props) \
+  F(cuMemPoolDestroy, cd_pool pool) \
+  F(cuMemPoolSetAttribute, cd_pool pool, int attribute, void *value) \
+  F(cuMemPoolGetAttribute, cd_pool pool, int attribute, void *value) \
+  F(cuMemPoolTrimTo, cd_pool pool, size_t keep) \
   F(cuMemAllocFromPoolAsync, cd_deviceptr *addr, size_t bytes, cd_pool pool, cd_stream stream) \
-  F(cuMemFreeAsync, cd_deviceptr addr, cd_stream stream)                                  \
-  /* Graph Management: CUDA 11.4 */                                                       \
-  F(cuDeviceGetGraphMemAttribute, int device, int attribute, void *value)                 \
-  F(cuDeviceSetGraphMemAttribute, int device, int attribute, void *value)                 \
+  F(cuMemFreeAsync, cd_deviceptr addr, cd_stream stream) \
+  /* Graph Management: CUDA 11.4 */ \
+  F(cuDeviceGetGraphMemAttribute, int device, int attribute, void *value) \
+  F(cuDeviceSetGraphMemAttribute, int device, int attribute, void *value) \
   F(cuDeviceGraphMemTrim, int device)
 
 #endif

@@ -37,13 +37,9 @@ cudadriver_value cudadriver_stream_new(int device) {
   return (cudadriver_value){(uintptr_t)stream, code};
 }
 
-int cudadriver_stream_sync(int device, uintptr_t stream) {
-  return CALL(device, 1, cuStreamSynchronize, STREAM(stream));
-}
+int cudadriver_stream_sync(int device, uintptr_t stream) { return CALL(device, 1, cuStreamSynchronize, STREAM(stream)); }
 
-int cudadriver_stream_free(int device, uintptr_t stream) {
-  return CALL(device, stream, cuStreamDestroy_v2, STREAM(stream));
-}
+int cudadriver_stream_free(int device, uintptr_t stream) { return CALL(device, stream, cuStreamDestroy_v2, STREAM(stream)); }
 
 cudadriver_value cudadriver_event_new(int device) {
   cd_event event = NULL;
@@ -117,14 +113,11 @@ cudadriver_value cudadriver_range_reserve(int device, int shareable, int64_t byt
   return (cudadriver_value){(uintptr_t)addr, code};
 }
 
-int cudadriver_range_release(int device, uintptr_t addr, int64_t bytes) {
-  return PAGES(device, bytes > 0, cuMemAddressFree, addr, (size_t)bytes);
-}
+int cudadriver_range_release(int device, uintptr_t addr, int64_t bytes) { return PAGES(device, bytes > 0, cuMemAddressFree, addr, (size_t)bytes); }
 
 cudadriver_value cudadriver_pages_create(int device, int shareable, int64_t bytes) {
   cd_allocation handle = 0;
-  int code = IN_CONTEXT(device, KIND->code ? KIND->code : VALID(bytes > 0), cuMemCreate, &handle, (size_t)bytes,
-                        &KIND->prop, 0);
+  int code = IN_CONTEXT(device, KIND->code ? KIND->code : VALID(bytes > 0), cuMemCreate, &handle, (size_t)bytes, &KIND->prop, 0);
   return (cudadriver_value){(uintptr_t)handle, code};
 }
 
@@ -152,22 +145,17 @@ cudadriver_value cudadriver_pages_export(int device, uintptr_t handle) {
 
 cudadriver_value cudadriver_pages_import(int device, int fd) {
   cd_allocation handle = 0;
-  int code = PAGES(device, fd >= 0, cuMemImportFromShareableHandle, &handle, (void *)(uintptr_t)fd,
-                   CD_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  int code = PAGES(device, fd >= 0, cuMemImportFromShareableHandle, &handle, (void *)(uintptr_t)fd, CD_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   return (cudadriver_value){(uintptr_t)handle, code};
 }
 
-int cudadriver_pages_unmap(int device, uintptr_t addr, int64_t bytes) {
-  return PAGES(device, bytes > 0, cuMemUnmap, addr, (size_t)bytes);
-}
+int cudadriver_pages_unmap(int device, uintptr_t addr, int64_t bytes) { return PAGES(device, bytes > 0, cuMemUnmap, addr, (size_t)bytes); }
 
-cudadriver_value cudadriver_pool_new(int device, int64_t threshold, int follow_events, int opportunistic,
-                                     int internal) {
+cudadriver_value cudadriver_pool_new(int device, int64_t threshold, int follow_events, int opportunistic, int internal) {
   cd_pool pool = NULL;
   uint64_t bytes = (uint64_t)threshold;
   int code = CALL(device, threshold >= 0, cuMemPoolCreate, &pool,
-                  &(cd_pool_props){.allocType = CD_MEM_ALLOCATION_TYPE_PINNED,
-                                   .location = {CD_MEM_LOCATION_TYPE_DEVICE, at->id}});
+                  &(cd_pool_props){.allocType = CD_MEM_ALLOCATION_TYPE_PINNED, .location = {CD_MEM_LOCATION_TYPE_DEVICE, at->id}});
   if (code) return (cudadriver_value){0, code};
 #define SET(attribute, value) CALL(device, 1, cuMemPoolSetAttribute, pool, attribute, value)
   code = SET(CD_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
@@ -187,9 +175,7 @@ cudadriver_value cudadriver_pool_malloc(int device, uintptr_t pool, int64_t byte
   return (cudadriver_value){(uintptr_t)addr, code};
 }
 
-int cudadriver_pool_give_back(int device, uintptr_t addr, uintptr_t stream) {
-  return CALL(device, addr, cuMemFreeAsync, addr, STREAM(stream));
-}
+int cudadriver_pool_give_back(int device, uintptr_t addr, uintptr_t stream) { return CALL(device, addr, cuMemFreeAsync, addr, STREAM(stream)); }
 
 cudadriver_pair cudadriver_pool_reserved(int device, uintptr_t pool) {
   uint64_t now = 0, peak = 0;

@@ -60,8 +60,7 @@ int cudadriver_pages_unmap(int device, uintptr_t addr, int64_t bytes);
 cudadriver_value cudadriver_pages_export(int device, uintptr_t handle);  // a file descriptor
 cudadriver_value cudadriver_pages_import(int device, int fd);
 
-cudadriver_value cudadriver_pool_new(int device, int64_t threshold, int follow_events, int opportunistic,
-                                     int internal);
+cudadriver_value cudadriver_pool_new(int device, int64_t threshold, int follow_events, int opportunistic, int internal);
 int cudadriver_pool_free(int device, uintptr_t pool);
 cudadriver_value cudadriver_pool_malloc(int device, uintptr_t pool, int64_t bytes, uintptr_t stream);
 int cudadriver_pool_give_back(int device, uintptr_t addr, uintptr_t stream);

@@ -38,22 +38,20 @@ static int refuse_fork(void) {
 }
 
 // CALL calls a Go function and keeps its error.
-#define CALL(function, ...)                             \
-  ({                                                    \
-    char text_[ERROR_BYTES];                            \
+#define CALL(function, ...) \
+  ({ \
+    char text_[ERROR_BYTES]; \
     int code_ = forked ? -1 : function(__VA_ARGS__, text_); \
     code_ < 0 ? refuse_fork() : code_ ? fail(code_, text_) : MLPOOL_OK; \
   })
 #define WANT(condition, text) \
-  do {                        \
+  do { \
     if (!(condition)) return fail(MLPOOL_ERROR_INVALID, "mlpool: " text); \
   } while (0)
 
 #define NUMBER(pointer) ((uintptr_t)(pointer))
 
-int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text) {
-  return function((void *)arg, bytes, text);
-}
+int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text) { return function((void *)arg, bytes, text); }
 
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return filter((void *)arg, (mlpool_stream)stream); }
 
@@ -62,9 +60,7 @@ int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return
 enum { FRONTS = 1024 };
 static _Atomic(front *) fronts[FRONTS];
 
-static front *front_of(uintptr_t handle) {
-  return handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL;
-}
+static front *front_of(uintptr_t handle) { return handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL; }
 
 int entry_drain_next(uintptr_t handle, int *next, front_block *out) {
   front *f = front_of(handle);
@@ -191,9 +187,7 @@ int mlpool_reserve(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_rese
 
 int mlpool_set_limit(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_set_limit, NUMBER(pool), bytes); }
 
-int mlpool_set_tag_limit(mlpool_pool *pool, const char *tag, size_t bytes) {
-  return CALL(mlpool_go_set_tag_limit, NUMBER(pool), (char *)tag, bytes);
-}
+int mlpool_set_tag_limit(mlpool_pool *pool, const char *tag, size_t bytes) { return CALL(mlpool_go_set_tag_limit, NUMBER(pool), (char *)tag, bytes); }
 
 int mlpool_on_out_of_memory(mlpool_pool *pool, mlpool_out_of_memory function, void *arg) {
   return CALL(mlpool_go_on_out_of_memory, NUMBER(pool), function, NUMBER(arg));

@@ -93,8 +93,7 @@ int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stre
 
 /* mlpool_alloc_aligned is mlpool_alloc for an address that is a multiple of alignment, a power of two of
  * at most 1 GiB. */
-int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream,
-                         const char *tag);
+int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag);
 
 /* mlpool_try_alloc is mlpool_alloc that neither waits nor calls the driver. If no free memory of the
  * stream fits, it returns MLPOOL_ERROR_WOULD_BLOCK. */

@@ -248,7 +248,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, voi
   bool tf32 = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
   uint32_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2 : 4;
   if (swizzled && tile[0] * bytes != 128) return CUDA_ERROR_NOT_SUPPORTED;  // narrower tiles would do
-  bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * bytes % 16 == 0;
+  bool valid =
+      rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * bytes % 16 == 0;
   *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}, tf32, swizzled, bytes};
   for (unsigned i = 0; i < rank && valid; i++) {
     map->counts[i] = counts[i], map->tile[i] = tile[i], map->strides[i] = i ? strides[i - 1] : bytes;

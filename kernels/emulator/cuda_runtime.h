@@ -114,11 +114,13 @@ T __shfl_sync(unsigned, T v, int lane) {
 }
 inline unsigned __ballot_sync(unsigned, bool vote) {
   using emulator::Words;
-  return emulator::exchange({{vote}}, [](const Words(&given)[32], Words(&got)[32]) {
-    uint32_t votes = 0;
-    for (int lane = 0; lane < 32; lane++) votes |= given[lane].word[0] << lane;
-    for (Words &w : got) w.word[0] = votes;
-  }).word[0];
+  return emulator::exchange({{vote}},
+                            [](const Words(&given)[32], Words(&got)[32]) {
+                              uint32_t votes = 0;
+                              for (int lane = 0; lane < 32; lane++) votes |= given[lane].word[0] << lane;
+                              for (Words &w : got) w.word[0] = votes;
+                            })
+      .word[0];
 }
 
 // Functions of the host. They return what the CUDA function of that name does.

@@ -148,14 +148,13 @@ inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_b
                                                                                      uint32_t mbarrier) {
   copy_tile(to, map, x, y, 0, mbarrier, 1u << cluster_rank());
 }
-inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map,
-                                                                                                       int x, int y, uint32_t mbarrier,
+inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map, int x,
+                                                                                                       int y, uint32_t mbarrier,
                                                                                                        unsigned short ctas) {
   copy_tile(to, map, x, y, 0, mbarrier, ctas);
 }
-inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map,
-                                                                                                       int x, int y, int z,
-                                                                                                       uint32_t mbarrier,
+inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map, int x,
+                                                                                                       int y, int z, uint32_t mbarrier,
                                                                                                        unsigned short ctas) {
   copy_tile(to, map, x, y, z, mbarrier, ctas);
 }
@@ -192,8 +191,8 @@ void barrier_cluster_arrive_relaxed_aligned();  // orders no memory: only for th
 // d[16,8] = a[16,8]·b[8,8] + c, of operands whose last 13 bits are ignored.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                         uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3);
-inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1,
-                                                               uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                                               uint32_t a3, uint32_t b0, uint32_t b1) {
   mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, d0, d1, d2, d3);
 }
 
@@ -248,16 +247,26 @@ void wgmma_of(Operands &&...operands) {
   static_assert(sizeof...(operands) == N / 2 + 6, "d, a, b and scale-d");
   auto all = std::forward_as_tuple(std::forward<Operands>(operands)...);
   static_assert(std::is_lvalue_reference_v<std::tuple_element_t<N / 2, decltype(all)>>, "a is in registers");
-  wgmma({N, &std::get<0>(all), std::get<N / 2 + 4>(all), false,
+  wgmma({N,
+         &std::get<0>(all),
+         std::get<N / 2 + 4>(all),
+         false,
          {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)},
-         {}, std::get<N / 2 + 5>(all) == 0});
+         {},
+         std::get<N / 2 + 5>(all) == 0});
 }
 template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1(Operands &&...operands) {
+  wgmma_of<64>(std::forward<Operands>(operands)...);
+}
 template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1(Operands &&...operands) {
+  wgmma_of<128>(std::forward<Operands>(operands)...);
+}
 template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1(Operands &&...operands) {
+  wgmma_of<256>(std::forward<Operands>(operands)...);
+}
 
 // bf16_wgmma_of takes all of d, the descriptors of a and b, scale-d, and which of a and b are transposed.
 template <int N, typename... Operands>
@@ -265,15 +274,28 @@ void bf16_wgmma_of(Operands &&...operands) {
   static_assert(sizeof...(operands) == N / 2 + 5, "d, a, b, scale-d, imm-trans-a and imm-trans-b");
   auto all = std::forward_as_tuple(std::forward<Operands>(operands)...);
   uint64_t a = std::get<N / 2>(all);
-  wgmma({N, &std::get<0>(all), std::get<N / 2 + 1>(all), true, {}, {uint32_t(a), uint32_t(a >> 32)},
-         std::get<N / 2 + 2>(all) == 0, std::get<N / 2 + 3>(all) != 0, std::get<N / 2 + 4>(all) != 0});
+  wgmma({N,
+         &std::get<0>(all),
+         std::get<N / 2 + 1>(all),
+         true,
+         {},
+         {uint32_t(a), uint32_t(a >> 32)},
+         std::get<N / 2 + 2>(all) == 0,
+         std::get<N / 2 + 3>(all) != 0,
+         std::get<N / 2 + 4>(all) != 0});
 }
 template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k16_f32_bf16_bf16_1_1(Operands &&...operands) { bf16_wgmma_of<64>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k16_f32_bf16_bf16_1_1(Operands &&...operands) {
+  bf16_wgmma_of<64>(std::forward<Operands>(operands)...);
+}
 template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16_1_1(Operands &&...operands) { bf16_wgmma_of<128>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16_1_1(Operands &&...operands) {
+  bf16_wgmma_of<128>(std::forward<Operands>(operands)...);
+}
 template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k16_f32_bf16_bf16_1_1(Operands &&...operands) { bf16_wgmma_of<256>(std::forward<Operands>(operands)...); }
+void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k16_f32_bf16_bf16_1_1(Operands &&...operands) {
+  bf16_wgmma_of<256>(std::forward<Operands>(operands)...);
+}
 
 }  // namespace emulator
 

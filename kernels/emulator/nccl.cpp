@@ -27,7 +27,9 @@ enum { VERSION = 22703, CTA_POLICY = INT_MIN };
 #endif
 namespace {
 template <typename F>
-void queue(void *, F work) { work(); }
+void queue(void *, F work) {
+  work();
+}
 bool captured(void *) { return false; }
 void *allocate(size_t bytes) { return malloc(bytes); }
 bool release(void *addr) { return free(addr), true; }
@@ -39,7 +41,9 @@ bool release(void *addr) { return free(addr), true; }
 enum { VERSION = 22809, CTA_POLICY = 2 };
 namespace {
 template <typename F>
-void queue(void *stream, F work) { emulator::queue(static_cast<cudaStream_t>(stream), work); }
+void queue(void *stream, F work) {
+  emulator::queue(static_cast<cudaStream_t>(stream), work);
+}
 bool captured(void *stream) {
   cudaStreamCaptureStatus status;
   return !cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) && status == cudaStreamCaptureStatusActive;
@@ -263,11 +267,11 @@ int ncclMemFree(void *addr) { return release(addr) ? SUCCESS : SYSTEM_ERROR; }
 void *nccl_function(const char *name) {
 #define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}
   static const std::map<std::string, void *> functions = {
-      FUNCTION(ncclGetVersion), FUNCTION(ncclGetUniqueId), FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
-      FUNCTION(ncclCommAbort), FUNCTION(ncclCommFinalize), FUNCTION(ncclCommDestroy), FUNCTION(ncclAllReduce), FUNCTION(ncclAllGather),
-      FUNCTION(ncclAlltoAll),
-      FUNCTION(ncclCommRegister), FUNCTION(ncclCommDeregister), FUNCTION(ncclMemAlloc), FUNCTION(ncclMemFree),
-      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister), FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
+      FUNCTION(ncclGetVersion),     FUNCTION(ncclGetUniqueId),  FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
+      FUNCTION(ncclCommAbort),      FUNCTION(ncclCommFinalize), FUNCTION(ncclCommDestroy),        FUNCTION(ncclAllReduce),
+      FUNCTION(ncclAllGather),      FUNCTION(ncclAlltoAll),     FUNCTION(ncclCommRegister),       FUNCTION(ncclCommDeregister),
+      FUNCTION(ncclMemAlloc),       FUNCTION(ncclMemFree),      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister),
+      FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
   };
 #undef FUNCTION
   auto at = functions.find(name);

@@ -46,13 +46,9 @@ bool whole(size_t n) { return n % PAGE == 0; }
 void *pointer(size_t addr) { return reinterpret_cast<void *>(addr); }
 
 // empty removes the memory at addresses.
-void *empty(void *at, size_t bytes, int flags) {
-  return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
-}
+void *empty(void *at, size_t bytes, int flags) { return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0); }
 
-bool exists(const CUmemLocation &l) {
-  return l.type == CU_MEM_LOCATION_TYPE_DEVICE && l.id >= 0 && l.id < emulator::devices();
-}
+bool exists(const CUmemLocation &l) { return l.type == CU_MEM_LOCATION_TYPE_DEVICE && l.id >= 0 && l.id < emulator::devices(); }
 
 bool on_device(const CUmemAllocationProp &p) { return p.type == CU_MEM_ALLOCATION_TYPE_PINNED && exists(p.location); }
 
@@ -115,7 +111,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     return emulator::give(part.device, bytes), CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (part.file == file()) length += off_t(bytes);
-  parts[*handle = ++handles] = part;
+  parts[ *handle = ++handles] = part;
   return CUDA_SUCCESS;
 }
 
@@ -147,7 +143,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || bytes <= 0 || !whole(size_t(bytes))) return CUDA_ERROR_INVALID_VALUE;
   int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  parts[*handle = ++handles] = {size_t(bytes), -1, copy, 0};
+  parts[ *handle = ++handles] = {size_t(bytes), -1, copy, 0};
   return CUDA_SUCCESS;
 }
 

@@ -154,8 +154,9 @@ static void load_a(double (&a)[16][16], const Part (&parts)[32]) {
 
 // multiply executes a warp's part of a wgmma.
 void multiply(const Wgmma &mine) {
-  Part part = {mine.d, mine.b, {mine.a[0], mine.a[1], mine.a[2], mine.a[3]}, uint16_t(mine.n), mine.bf16, mine.overwrites,
-               mine.transposed_a, mine.transposed_b};
+  Part part = {
+      mine.d,           mine.b, {mine.a[0], mine.a[1], mine.a[2], mine.a[3]}, uint16_t(mine.n), mine.bf16, mine.overwrites, mine.transposed_a,
+      mine.transposed_b};
   Words words;
   memcpy(words.word, &part, sizeof part);
   exchange(words, [](const Words(&given)[32], Words(&)[32]) {

@@ -29,25 +29,25 @@ typedef struct {
 
 enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 22800, MLP_NO_CTAS = 2 };
 
-#define FUNCTIONS(F)                                                                                                     \
-  F(ncclGetVersion, int *version)                                                                                        \
-  F(ncclGetUniqueId, mlp_unique_id *id)                                                                                  \
-  F(ncclCommInitRankConfig, mlp_comm *comm, int size, mlp_unique_id id, int rank, mlp_config *config)                    \
-  F(ncclCommGetAsyncError, mlp_comm comm, int *state)                                                                    \
-  F(ncclCommAbort, mlp_comm comm)                                                                                        \
-  F(ncclCommFinalize, mlp_comm comm)                                                                                     \
-  F(ncclCommDestroy, mlp_comm comm)                                                                                      \
-  F(ncclAllReduce, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream)                  \
-  F(ncclAllGather, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream)                          \
-  /* from 2.19 on */                                                                                                     \
-  F(ncclCommRegister, mlp_comm comm, void *addr, size_t bytes, void **handle)                                            \
-  F(ncclCommDeregister, mlp_comm comm, void *handle)                                                                     \
-  F(ncclMemAlloc, void **addr, size_t bytes)                                                                             \
-  F(ncclMemFree, void *addr)                                                                                             \
-  /* from 2.27 on */                                                                                                     \
-  F(ncclCommWindowRegister, mlp_comm comm, void *addr, size_t bytes, void **window, int flags)                           \
-  F(ncclCommWindowDeregister, mlp_comm comm, void *window)                                                               \
-  /* from 2.28 on */                                                                                                     \
+#define FUNCTIONS(F) \
+  F(ncclGetVersion, int *version) \
+  F(ncclGetUniqueId, mlp_unique_id *id) \
+  F(ncclCommInitRankConfig, mlp_comm *comm, int size, mlp_unique_id id, int rank, mlp_config *config) \
+  F(ncclCommGetAsyncError, mlp_comm comm, int *state) \
+  F(ncclCommAbort, mlp_comm comm) \
+  F(ncclCommFinalize, mlp_comm comm) \
+  F(ncclCommDestroy, mlp_comm comm) \
+  F(ncclAllReduce, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream) \
+  F(ncclAllGather, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream) \
+  /* from 2.19 on */ \
+  F(ncclCommRegister, mlp_comm comm, void *addr, size_t bytes, void **handle) \
+  F(ncclCommDeregister, mlp_comm comm, void *handle) \
+  F(ncclMemAlloc, void **addr, size_t bytes) \
+  F(ncclMemFree, void *addr) \
+  /* from 2.27 on */ \
+  F(ncclCommWindowRegister, mlp_comm comm, void *addr, size_t bytes, void **window, int flags) \
+  F(ncclCommWindowDeregister, mlp_comm comm, void *window) \
+  /* from 2.28 on */ \
   F(ncclAlltoAll, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream)
 
 #define DECLARE(name, ...) int (*name)(__VA_ARGS__);
@@ -165,9 +165,7 @@ nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
   return (nccl_value){0, code != NCCL_SUCCESS ? code : ended};
 }
 
-int nccl_window_free(uintptr_t comm, uintptr_t window) {
-  return window ? CALL(ncclCommWindowDeregister, COMM(comm), (void *)window) : NCCL_SUCCESS;
-}
+int nccl_window_free(uintptr_t comm, uintptr_t window) { return window ? CALL(ncclCommWindowDeregister, COMM(comm), (void *)window) : NCCL_SUCCESS; }
 
 nccl_value nccl_alloc(size_t bytes) {
   void *addr = NULL;

@@ -22,13 +22,13 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(call)                                                            \
-  do {                                                                         \
-    cudaError_t error = (call);                                                \
-    if (error != cudaSuccess) {                                                \
-      fprintf(stderr, "peers: %s: %s\n", #call, cudaGetErrorName(error));      \
-      exit(1);                                                                 \
-    }                                                                          \
+#define CHECK(call) \
+  do { \
+    cudaError_t error = (call); \
+    if (error != cudaSuccess) { \
+      fprintf(stderr, "peers: %s: %s\n", #call, cudaGetErrorName(error)); \
+      exit(1); \
+    } \
   } while (0)
 
 using std::string;
@@ -36,9 +36,7 @@ using Bytes = int64_t;
 constexpr Bytes KiB = 1 << 10, MiB = 1 << 20;
 constexpr double LIMIT = 5e9, LOOP = 1e8;  // ns: of a measurement, of a loop of open length
 
-static double now() {
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+static double now() { return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The generator of allocbench, splitmix64.
 struct Random {
@@ -98,7 +96,8 @@ struct Row {
 
 __global__ void spin(int64_t *out) {  // RMM's compute_bound_kernel
   long long from = clock64();
-  while (clock64() - from < 1000000) {}
+  while (clock64() - from < 1000000) {
+  }
   *out = 1;
 }
 
@@ -188,7 +187,10 @@ struct Bench {
   }
 
   int64_t random(int64_t num, Bytes largest) {
-    struct Block { void *p; Bytes n; };
+    struct Block {
+      void *p;
+      Bytes n;
+    };
     std::vector<Block> held;
     held.reserve(num);
     Random r;
@@ -457,7 +459,10 @@ static void print(const char *allocator, const std::vector<std::vector<Row>> &ru
     printf("%s,%s,%s,%s,%zu,%lld,", m.scenario.c_str(), m.name.c_str(), allocator, m.unit.c_str(), v.size(), (long long)m.ops);
     for (auto field : {&Row::mean, &Row::p50, &Row::p99, &Row::p999, &Row::rate}) number(of(field));
     printf("%lld,%lld,%lld,%d,,%s\n", (long long)m.live, (long long)m.reserved, (long long)m.failed,
-           m.unit == "pair" ? 2 : m.unit == "call" ? 1 : 8, m.cut ? "true" : "false");
+           m.unit == "pair"   ? 2
+           : m.unit == "call" ? 1
+                              : 8,
+           m.cut ? "true" : "false");
   }
 }
 

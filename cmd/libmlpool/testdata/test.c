@@ -9,12 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                       \
-  do {                                                                                         \
-    if (!(condition)) {                                                                        \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, mlpool_error());      \
-      exit(1);                                                                                 \
-    }                                                                                          \
+#define CHECK(condition) \
+  do { \
+    if (!(condition)) { \
+      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, mlpool_error()); \
+      exit(1); \
+    } \
   } while (0)
 
 // FAILS checks the code of a call, and a part of its error.

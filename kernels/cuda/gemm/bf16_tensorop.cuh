@@ -111,8 +111,8 @@ struct Loader {
   int width, line, column, x0, x_end, k0, k_end, beyond;  // beyond: bytes of a row, and of its address, beyond 16-byte boundaries
 
   __device__ Loader(const float *from, const int32_t *indices_, int width_, int x, int x_end_, int k0_, int k_end_, char *tile, int thread)
-      : operand(from), indices(indices_), width(width_), line(thread / LINE), column(thread % LINE * 8), x0(x), x_end(x_end_), k0(k0_),
-        k_end(k_end_), beyond(int(uintptr_t(from) | 2 * width_) & 15) {
+      : operand(from), indices(indices_), width(width_), line(thread / LINE), column(thread % LINE * 8), x0(x), x_end(x_end_), k0(k0_), k_end(k_end_),
+        beyond(int(uintptr_t(from) | 2 * width_) & 15) {
     to = tile + 2 * (line * T::STRIDE + column);
     to_shared = shared_address((const float *)to);
   }

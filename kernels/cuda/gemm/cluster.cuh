@@ -48,8 +48,8 @@ __device__ inline void st_shared_cluster(unsigned to, float4 v) {
 
 // st_async stores to DSMEM; an mbarrier of the receiving CTA counts the bytes.
 __device__ inline void st_async(unsigned to, float4 v, unsigned mbarrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x),
-               "f"(v.y), "f"(v.z), "f"(v.w), "r"(mbarrier)
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w), "r"(mbarrier)
                : "memory");
 }
 

@@ -79,9 +79,7 @@ bool warpgroup_large(const Gemm &g) {
 // A wgrad by itself decides, whatever else is in its group, since kernels_wants_transposed promises to read t. Shared
 // by four CTAs its tiles are work for a quarter of the SMs; with fewer the other kernels, whose tiles are smaller, are
 // faster.
-bool warpgroup_wgrad_fits(const Gemm &g) {
-  return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_tiles(g) >= device().sms;
-}
+bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_tiles(g) >= device().sms; }
 
 bool bf16_warpgroup_fits(const Gemm &g) {
   return g.aligned() && !g.indices && g.m >= 128 && g.n >= 128 && g.k >= (g.layout == TN ? 256 : 128) &&
@@ -115,8 +113,8 @@ const Row rows[] = {
 
     // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ.
     {"warpgroup-wgrad", ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad},
-    {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup,
-     nullptr, nullptr, true},
+    {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr,
+     nullptr, true},
     // wgrads of a small batch, as above.
     {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},

@@ -77,9 +77,7 @@ struct Epilogue {
     return make_float4((*this)(row, column, sum.x, old.x), (*this)(row, column + 1, sum.y, old.y), (*this)(row, column + 2, sum.z, old.z),
                        (*this)(row, column + 3, sum.w, old.w));
   }
-  __device__ float2 delta(int row, int column, float2 sum) const {
-    return make_float2(delta(row, column, sum.x), delta(row, column + 1, sum.y));
-  }
+  __device__ float2 delta(int row, int column, float2 sum) const { return make_float2(delta(row, column, sum.x), delta(row, column + 1, sum.y)); }
   __device__ float4 delta(int row, int column, float4 sum) const {
     return make_float4(delta(row, column, sum.x), delta(row, column + 1, sum.y), delta(row, column + 2, sum.z), delta(row, column + 3, sum.w));
   }

@@ -34,8 +34,7 @@ __device__ void cp_async(unsigned to, const float *from, bool valid) {
   else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(4 * W), "r"(bytes) : "memory");
 #else
 #pragma unroll
-  for (int i = 0; i < W; i++)
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * i), "f"(valid ? from[i] : 0.f) : "memory");
+  for (int i = 0; i < W; i++) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * i), "f"(valid ? from[i] : 0.f) : "memory");
 #endif
 }
 
@@ -58,8 +57,9 @@ __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *f
 // multiplications across a branch.
 __device__ inline void cp_async_float4_if(bool mine, unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to), "l"(from),
-               "r"(valid ? 16 : 0), "r"(int(mine)) : "memory");
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to), "l"(from), "r"(valid ? 16 : 0),
+               "r"(int(mine))
+               : "memory");
 #endif
 }
 
@@ -101,10 +101,14 @@ __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
 #if __CUDA_ARCH__ >= 800
   if (TRANSPOSED) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
   } else {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
   }
 #endif
 }
@@ -160,17 +164,14 @@ __device__ void st_float4(bool aligned, T *to, float4 v, int left) {
 
 // st_global_float2_if stores if valid; it is predicated, as cp_async_float4_if.
 __device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
-  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to), "f"(v.x), "f"(v.y), "r"(int(valid))
-               : "memory");
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to), "f"(v.x), "f"(v.y), "r"(int(valid)) : "memory");
 }
 
 // pixels reads four bytes of uint8 input, on a 4-byte boundary.
 __device__ inline unsigned pixels(const uint8_t *from) { return *(const unsigned *)from; }
 
 // pixel returns the i-th of four bytes as a float: it puts the byte in the last bits of 2^23, and subtracts 2^23.
-__device__ inline float pixel(unsigned four, int i) {
-  return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
-}
+__device__ inline float pixel(unsigned four, int i) { return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f; }
 
 // bf16_pixels returns the i-th of four bytes and the next, which are exact.
 __device__ inline unsigned bf16_pixels(unsigned four, int i) {

@@ -139,7 +139,7 @@ struct Narrow : Policy<Config<64, 16, 8, 4, 8, 4, 1, 1>, Config<64, 16, 8, 4, 8,
 // shared_floats returns the size of a CTA's stages, or of the sums that overwrite them.
 template <int LAYOUT, typename C>
 __host__ __device__ constexpr int shared_floats() {
-  int stages = C::STAGES * (Tile<LAYOUT != TN, C::BM, C::KS>::SIZE + Tile<LAYOUT == NT, C::BN, C::KS>::SIZE);
+  int stages = C::STAGES * (Tile<(LAYOUT != TN), C::BM, C::KS>::SIZE + Tile<(LAYOUT == NT), C::BN, C::KS>::SIZE);
   int parts = C::SLICES * C::PART;
   return stages > parts ? stages : parts;
 }
@@ -313,8 +313,7 @@ int simt(uintptr_t stream, const Gemm &g) {
   if (device().major >= 8) {
     // Rates are those of an H200, in units of 36 TFLOP/s.
     double rate_wide = g.layout == NT ? 1.05 : 0.93, rate_low = 0.75;
-    double square = time<Square::Large>(g, 0.87, 1), wide = time<Wide::Large>(g, rate_wide, rate_wide),
-           low = time<Low::Large>(g, rate_low, rate_low);
+    double square = time<Square::Large>(g, 0.87, 1), wide = time<Wide::Large>(g, rate_wide, rate_wide), low = time<Low::Large>(g, rate_low, rate_low);
     if (low < std::min(square, wide)) return launch_layout<Low>(stream, g);
     if (wide < square) return launch_layout<Wide>(stream, g);
   }

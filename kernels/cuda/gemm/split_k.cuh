@@ -29,8 +29,8 @@ struct TileEpilogue {
   // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share. Unsigned division takes
   // fewer registers.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
-      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ceil_div(unsigned(ALL), unsigned(rs))),
-        first(share * r + threadIdx.x), end(min(ALL, share * (r + 1))) {}
+      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ceil_div(unsigned(ALL), unsigned(rs))), first(share * r + threadIdx.x),
+        end(min(ALL, share * (r + 1))) {}
 
   // read_old starts to read the epilogue's source. Its copies must have landed before write, for which their own
   // thread waits.

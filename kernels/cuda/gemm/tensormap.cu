@@ -53,12 +53,12 @@ int encode(TensorMap &map, const Key &key) {
   bool plain = format == TileFormat::PLAIN || format == TileFormat::PLAIN_BF16;
   bool half = format == TileFormat::PLAIN_BF16 || format == TileFormat::SWIZZLE_128B_BF16;
   for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = (half ? 2 : 4) * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
-  auto type = half                                     ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+  auto type = half                                      ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
               : format == TileFormat::SWIZZLE_128B_TF32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
                                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   CUresult code = encoder()(&map, type, key.rank, const_cast<void *>(key.array), counts, strides + 1, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            plain ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                            plain ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return code;  // the runtime's errors have the driver's numbers
 }
 

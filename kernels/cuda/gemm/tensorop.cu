@@ -36,8 +36,7 @@ using NarrowWgrad = Policy<Config<16, 16, 32, 1, 1, 4, 4, 1>>;
 using WgradWave = Policy<Config<64, 80, 32, 4, 2, 1, 3, 1>>;
 using WgradShort = Policy<Config<64, 128, 32, 2, 4, 1, 2, 2>>;
 template <bool X3>
-using WgradLong = Policy<typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type,
-                         WgradWave::Large>;
+using WgradLong = Policy<typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type, WgradWave::Large>;
 // Unaligned is for rows that are not whole float4: correct, and not fast.
 using Unaligned = Policy<Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<128, 56, 16, 4, 1, 2, 3, 1>>;
 
@@ -97,8 +96,8 @@ constexpr bool ALIGNED = true;
 
 }  // namespace
 
-#define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, POLICY_TF32, POLICY_3XTF32)                                         \
-  (g.precision == KERNELS_TF32X3 ? launch_policy<LAYOUT, true, ALIGNED, POLICY_3XTF32>(stream, g, MAX_RANKS)     \
+#define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, POLICY_TF32, POLICY_3XTF32) \
+  (g.precision == KERNELS_TF32X3 ? launch_policy<LAYOUT, true, ALIGNED, POLICY_3XTF32>(stream, g, MAX_RANKS) \
                                  : launch_policy<LAYOUT, false, ALIGNED, POLICY_TF32>(stream, g, MAX_RANKS))
 
 int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
@@ -120,9 +119,7 @@ int tensorop_narrow(uintptr_t stream, const Gemm &g) {
                         : TENSOROP(TN, !ALIGNED, g.k <= 256 ? 1 : MAX_CLUSTER, NarrowWgrad, NarrowWgrad);
 }
 
-int tensorop_low(uintptr_t stream, const Gemm &g) {
-  return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Low, Low) : TENSOROP(NT, ALIGNED, 4, Low, Low);
-}
+int tensorop_low(uintptr_t stream, const Gemm &g) { return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Low, Low) : TENSOROP(NT, ALIGNED, 4, Low, Low); }
 
 int tensorop_square(uintptr_t stream, const Gemm &g) {
   return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Square<false>, Square<true>) : TENSOROP(NT, ALIGNED, 4, Square<false>, Square<true>);

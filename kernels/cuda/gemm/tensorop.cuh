@@ -153,9 +153,8 @@ struct Mainloop {
   float sum[C::MI][C::NI][4] = {};
 
   __device__ Mainloop(const Gemm &g, int m0, int n0, int k0, int k1, unsigned stages)
-      : k_tiles(ceil_div(k1 - k0, C::K_TILE)), k_end(k1 - k0), slice(threadIdx.x / C::SLICE),
-        wm(threadIdx.x % C::SLICE / 32 / C::WN * (C::MI * 16)), wn(threadIdx.x / 32 % C::WN * (C::NI * 8)),
-        load_a(g.a, g.aligned_a, A::K ? g.k : g.m, m0, g.m, k0, stages),
+      : k_tiles(ceil_div(k1 - k0, C::K_TILE)), k_end(k1 - k0), slice(threadIdx.x / C::SLICE), wm(threadIdx.x % C::SLICE / 32 / C::WN * (C::MI * 16)),
+        wn(threadIdx.x / 32 % C::WN * (C::NI * 8)), load_a(g.a, g.aligned_a, A::K ? g.k : g.m, m0, g.m, k0, stages),
         load_b(g.b, g.aligned_b, B::K ? g.k : g.n, n0, g.n, k0, stages + 4 * A::SIZE), read_a(stages, wm, slice * C::BK),
         read_b(stages + 4 * A::SIZE, wn, slice * C::BK) {}
 

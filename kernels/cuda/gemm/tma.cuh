@@ -77,11 +77,10 @@ __device__ inline void mbarrier_arrive(Mbarrier *b) { asm volatile("mbarrier.arr
 // mbarrier_wait waits until phase number phase (from 0) has ended; phase -1 counts as ended. Only the parity of phase
 // counts, so 1 stands for -1 until phase 0 has ended.
 __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(address(b)),
-      "r"(phase % 2)
-      : "memory");
+  asm volatile("{\n.reg .pred done;\nagain:\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(address(b)),
+               "r"(phase % 2)
+               : "memory");
 }
 
 // tma_load loads the tile whose first element is (x, y), x along the contiguous dimension. Elements outside the array
@@ -93,11 +92,10 @@ __device__ inline void tma_load(void *to, const TensorMap &map, int x, int y, Mb
 }
 
 __device__ inline void tma_load_multicast(void *to, const TensorMap &map, int x, int y, Mbarrier *b) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
-          address(to)),
-      "l"(&map), "r"(x), "r"(y), "r"(address(b)), "h"((unsigned short)3)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
+                   address(to)),
+               "l"(&map), "r"(x), "r"(y), "r"(address(b)), "h"((unsigned short)3)
+               : "memory");
 }
 
 __device__ inline void tma_load_multicast(void *to, const TensorMap &map, int x, int y, int z, Mbarrier *b) {

@@ -60,9 +60,8 @@ struct Large {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         int row = 4 * g + 2 * i + h;
-        Columns<NI>::each(sums[i].c, h, t, [&](int column, auto v) {
-          *(decltype(v) *)(warps + row * WN + column) = epilogue.delta(m + row, n + column, v);
-        });
+        Columns<NI>::each(sums[i].c, h, t,
+                          [&](int column, auto v) { *(decltype(v) *)(warps + row * WN + column) = epilogue.delta(m + row, n + column, v); });
       }
   }
 
@@ -120,8 +119,7 @@ int64_t wgrad_large_tiles(const Gemm &g) { return Large<true>::ctas(g); }
 
 int wgrad_large(uintptr_t stream, const Gemm *g, int count) {
   auto kind = [](const Gemm &) { return 0; };
-  return g->precision == KERNELS_TF32X3 ? launch_grouped<Large<true>>(stream, g, count, kind)
-                                        : launch_grouped<Large<false>>(stream, g, count, kind);
+  return g->precision == KERNELS_TF32X3 ? launch_grouped<Large<true>>(stream, g, count, kind) : launch_grouped<Large<false>>(stream, g, count, kind);
 }
 
 }  // namespace gemm

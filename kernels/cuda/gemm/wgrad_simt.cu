@@ -298,8 +298,9 @@ struct Narrow : Other {
 // launch_wgrads launches a group, each GEMM as Inner<uint8 input> or Narrow.
 template <template <bool> class Inner>
 int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
-  return launch_grouped<Narrow<Inner<false>>, Inner<true>, Inner<false>>(
-      stream, g, count, [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; });
+  return launch_grouped<Narrow<Inner<false>>, Inner<true>, Inner<false>>(stream, g, count, [](const Gemm &one) {
+    return one.narrow() ? 0 : one.indices ? 1 : 2;
+  });
 }
 
 }  // namespace

@@ -202,8 +202,9 @@ struct Narrow : Shape<TMA> {
 
 template <bool X3, bool TMA>
 int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
-  return launch_grouped<Narrow<X3, TMA>, Wgrad<X3, true, TMA>, Wgrad<X3, false, TMA>>(
-      stream, g, count, [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; });
+  return launch_grouped<Narrow<X3, TMA>, Wgrad<X3, true, TMA>, Wgrad<X3, false, TMA>>(stream, g, count, [](const Gemm &one) {
+    return one.narrow() ? 0 : one.indices ? 1 : 2;
+  });
 }
 
 template <bool TMA>

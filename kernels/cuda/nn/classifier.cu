@@ -122,7 +122,7 @@ struct Weights {
 // The function is long because both halves of a row use the same registers: the weights, the row's
 // values, and those of the next row, which load meanwhile.
 template <int CLASSES, bool EXACT, int HELD, int SIZE, typename Value>
-__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args<Value> p) {
+__global__ void __launch_bounds__(SIZE, HELD == 1 && SIZE == THREADS && EXACT ? 2 : 1) classifier(const Args<Value> p) {
   constexpr int PARTS = SIZE / 32;  // one a warp
   __shared__ float parts[2][PARTS][16];
   extern __shared__ __align__(16) float staged[];
@@ -137,8 +137,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   auto read_label = [&](int64_t row) { next_label = row < p.rows ? p.labels[p.indices[row]] : 0; };
   auto read_values = [&](int64_t row) {
 #pragma unroll
-    for (int i = 0; i < HELD; i++)
-      next[i] = row < p.rows && W::first(i) < p.k ? raw4_l2(p.x + row * p.k + W::first(i)) : decltype(raw4_l2(p.x))();
+    for (int i = 0; i < HELD; i++) next[i] = row < p.rows && W::first(i) < p.k ? raw4_l2(p.x + row * p.k + W::first(i)) : decltype(raw4_l2(p.x))();
   };
   read_label(blockIdx.x);
   if (p.prefetch_w) weights.hold(staged);
@@ -179,7 +178,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     if (!p.dx) continue;
     float grads[CLASSES];
     broadcast(grads, g);
-    auto gradient = [&](float v, const float (&w)[CLASSES]) {
+    auto gradient = [&](float v, const float(&w)[CLASSES]) {
       float d = 0;
 #pragma unroll
       for (int c = 0; c < CLASSES; c++)
@@ -191,8 +190,8 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     for (int i = 0; i < HELD; i++) {
       int s = 4 * i;
       if (W::first(i) < p.k)
-        store4(dx + W::first(i), make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
-                                             gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3])));
+        store4(dx + W::first(i), make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]), gradient(values[s + 2], held[s + 2]),
+                                             gradient(values[s + 3], held[s + 3])));
     }
     if (!HELD)
       for (int k = threadIdx.x; k < p.k; k += SIZE) {
@@ -210,7 +209,7 @@ constexpr int MOST_FOURS = 16;
 
 // With ROWS 1 and EXACT nvcc must be told that two CTAs are enough, or it spills registers for more.
 template <int CLASSES, bool EXACT, int ROWS, typename Value>
-__global__ void __launch_bounds__(THREADS, EXACT && ROWS == 1 ? 2 : 0) classifier_warps(const Args<Value> p) {
+__global__ void __launch_bounds__(THREADS, ROWS == 1 && EXACT ? 2 : 0) classifier_warps(const Args<Value> p) {
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, fours = p.k / 4;
   auto stage = [&] {
@@ -241,8 +240,7 @@ __global__ void __launch_bounds__(THREADS, EXACT && ROWS == 1 ? 2 : 0) classifie
       for (int c = 0; c < CLASSES; c++) {
         float4 w = weights(c, q);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-          sum[r][c] += v[r].x * w.x, sum[r][c] += v[r].y * w.y, sum[r][c] += v[r].z * w.z, sum[r][c] += v[r].w * w.w;
+        for (int r = 0; r < ROWS; r++) sum[r][c] += v[r].x * w.x, sum[r][c] += v[r].y * w.y, sum[r][c] += v[r].z * w.z, sum[r][c] += v[r].w * w.w;
       }
     }
     float z[ROWS], grads[ROWS][CLASSES];
@@ -258,7 +256,8 @@ __global__ void __launch_bounds__(THREADS, EXACT && ROWS == 1 ? 2 : 0) classifie
       for (int c = 0; c < CLASSES; c++) {
         float4 w = weights(c, q);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) d[r].x += grads[r][c] * w.x, d[r].y += grads[r][c] * w.y, d[r].z += grads[r][c] * w.z, d[r].w += grads[r][c] * w.w;
+        for (int r = 0; r < ROWS; r++)
+          d[r].x += grads[r][c] * w.x, d[r].y += grads[r][c] * w.y, d[r].z += grads[r][c] * w.z, d[r].w += grads[r][c] * w.w;
       }
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
@@ -313,11 +312,22 @@ template <typename Value>
 int run_of(uintptr_t stream, const kernels_classifier_args &c) {
   constexpr int FOUR = 4 * sizeof(Value);
   int64_t rows = c.rows, classes = c.classes, k = c.k;
-  Args<Value> p = {ptr<Value>(c.dlogits), ptr<Value>(c.dx), ptr<float>(c.loss), ptr<float>(c.correct), ptr<Value>(c.x), ptr<Value>(c.w),
-                   ptr<uint8_t>(c.labels), ptr<int32_t>(c.indices), rows, int(classes), int(k), (c.prefetch & KERNELS_PREFETCH_B) != 0, c.w % FOUR == 0};
+  Args<Value> p = {ptr<Value>(c.dlogits),
+                   ptr<Value>(c.dx),
+                   ptr<float>(c.loss),
+                   ptr<float>(c.correct),
+                   ptr<Value>(c.x),
+                   ptr<Value>(c.w),
+                   ptr<uint8_t>(c.labels),
+                   ptr<int32_t>(c.indices),
+                   rows,
+                   int(classes),
+                   int(k),
+                   (c.prefetch & KERNELS_PREFETCH_B) != 0,
+                   c.w % FOUR == 0};
   bool fours = k % 4 == 0 && (c.x | c.dx) % FOUR == 0;
   if (fours && rows > 2 * device().sms && k <= 4 * 32 * MOST_FOURS && device().shared >= 160 << 10)
-    return classes != 10 ? run_many<16, false, 1>(stream, p)
+    return classes != 10                     ? run_many<16, false, 1>(stream, p)
            : rows < 2 * WARPS * device().sms ? run_many<10, true, 1>(stream, p)
                                              : run_many<10, true, 2>(stream, p);  // which halves the reads of the weights
   if (fours && classes == 10 && k <= 4 * THREADS) return run<10, true, 1>(stream, p);
@@ -329,7 +339,8 @@ int run_of(uintptr_t stream, const kernels_classifier_args &c) {
 }  // namespace
 
 int kernels_classifier(uintptr_t stream, int precision, kernels_classifier_args c) {
-  if (c.rows < 0 || c.k < 0 || c.k > 1 << 30 || c.classes < 1 || c.classes > 16 || c.activation != KERNELS_ACTIVATION_RELU) return cudaErrorInvalidValue;
+  if (c.rows < 0 || c.k < 0 || c.k > 1 << 30 || c.classes < 1 || c.classes > 16 || c.activation != KERNELS_ACTIVATION_RELU)
+    return cudaErrorInvalidValue;
   if (c.rows == 0) return cudaSuccess;
   return with_values(precision, [&](auto value) { return run_of<decltype(value)>(stream, c); });
 }

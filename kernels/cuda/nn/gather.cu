@@ -8,8 +8,7 @@ namespace {
 // A CTA makes the rows blockIdx.x, blockIdx.x + gridDim.x, ... If ALIGNED,
 // four pixels at a time: 784 bytes in 196 loads, each stored at once.
 template <bool ALIGNED, typename Value>
-__global__ void gather(Value *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *indices,
-                       int64_t rows, int64_t cols) {
+__global__ void gather(Value *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *indices, int64_t rows, int64_t cols) {
   // The tables are never written: what a CTA begins with is prefetched before pdl_wait.
   uchar4 first = {};
   if (ALIGNED && threadIdx.x < cols / 4) first = reinterpret_cast<const uchar4 *>(images + int64_t(indices[blockIdx.x]) * cols)[threadIdx.x];
@@ -31,8 +30,8 @@ __global__ void gather(Value *x, int32_t *y, const uint8_t *images, const uint8_
 
 }  // namespace
 
-int kernels_gather(uintptr_t stream, int precision, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,
-                   int64_t rows, int64_t cols) {
+int kernels_gather(uintptr_t stream, int precision, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices, int64_t rows,
+                   int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
   bool aligned = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;

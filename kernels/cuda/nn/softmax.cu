@@ -32,8 +32,7 @@ __global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
 }
 
 // One warp a row.
-__global__ void cross_entropy(float *loss, float *correct, const float *x, const int32_t *labels, int64_t rows,
-                              int64_t cols) {
+__global__ void cross_entropy(float *loss, float *correct, const float *x, const int32_t *labels, int64_t rows, int64_t cols) {
   int lane = threadIdx.x % 32;
   int64_t stride = int64_t(gridDim.x) * (blockDim.x / 32);
   for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < rows; i += stride) {
@@ -51,8 +50,7 @@ __global__ void cross_entropy(float *loss, float *correct, const float *x, const
 }
 
 template <typename Value>
-__global__ void softmax_cross_entropy_backward(Value *dx, const float *p, const int32_t *labels, int64_t rows,
-                                               int64_t cols) {
+__global__ void softmax_cross_entropy_backward(Value *dx, const float *p, const int32_t *labels, int64_t rows, int64_t cols) {
   int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * cols; i += stride)
     store(dx + i, (p[i] - (i % cols == labels[i / cols] ? 1.f : 0.f)) * (1.f / rows));
@@ -67,21 +65,19 @@ int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, in
   return launched();
 }
 
-int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t labels, int64_t rows,
-                          int64_t cols) {
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t labels, int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  cross_entropy<<<ctas(rows, 4), 128, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(x),
-                                                                ptr<int32_t>(labels), rows, cols);
+  cross_entropy<<<ctas(rows, 4), 128, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(x), ptr<int32_t>(labels), rows, cols);
   return launched();
 }
 
-int kernels_softmax_cross_entropy_backward(uintptr_t stream, int precision, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
-                                           int64_t cols) {
+int kernels_softmax_cross_entropy_backward(uintptr_t stream, int precision, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0 || cols == 0) return cudaSuccess;
   return with_values(precision, [&](auto value) {
     using Value = decltype(value);
-    return launch_elements(stream, rows * cols, softmax_cross_entropy_backward<Value>, ptr<Value>(dx), ptr<float>(p), ptr<int32_t>(labels), rows, cols);
+    return launch_elements(stream, rows * cols, softmax_cross_entropy_backward<Value>, ptr<Value>(dx), ptr<float>(p), ptr<int32_t>(labels), rows,
+                           cols);
   });
 }

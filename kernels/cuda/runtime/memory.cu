@@ -115,9 +115,8 @@ int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t 
 }
 
 int kernels_checksum(uint64_t *sum, uintptr_t stream, uintptr_t src, int64_t bytes) {
-  return counted(sum, stream, src, bytes, [=](unsigned long long *at, int64_t n) {
-    checksum<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), n);
-  });
+  return counted(sum, stream, src, bytes,
+                 [=](unsigned long long *at, int64_t n) { checksum<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), n); });
 }
 
 int kernels_spin(uintptr_t stream, int64_t cycles) {

@@ -72,9 +72,7 @@ kernels_value kernels_event_new(int timed) {
 
 int kernels_event_free(uintptr_t event) { return done(cudaEventDestroy(event_of(event))); }
 
-int kernels_event_record(uintptr_t event, uintptr_t stream) {
-  return done(cudaEventRecord(event_of(event), stream_of(stream)));
-}
+int kernels_event_record(uintptr_t event, uintptr_t stream) { return done(cudaEventRecord(event_of(event), stream_of(stream))); }
 
 int kernels_event_record_external(uintptr_t event, uintptr_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -83,9 +81,7 @@ int kernels_event_record_external(uintptr_t event, uintptr_t stream) {
   return done(cudaEventRecordWithFlags(event_of(event), stream_of(stream), flags));
 }
 
-int kernels_stream_wait_event(uintptr_t stream, uintptr_t event) {
-  return done(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
-}
+int kernels_stream_wait_event(uintptr_t stream, uintptr_t event) { return done(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0)); }
 
 int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end) {
   if (int code = done(cudaEventSynchronize(event_of(end)))) return code;
