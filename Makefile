@@ -70,6 +70,10 @@ check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and c
 	$(if $(shell command -v shellcheck),shellcheck tools/*.sh tools/*/*.sh .ci/run)
 	$(if $(shell command -v clang-format-19),git ls-files '*.c' '*.cpp' '*.h' '*.hpp' '*.cu' '*.cuh' | xargs clang-format-19 -n -Werror)
 
+.PHONY: bench
+bench: ## compare benchmarks with those of commit BASE, by benchstat; see tools/bench.sh
+	tools/bench.sh $(BASE)
+
 .PHONY: plot
 plot: ## draw the training losses of RUNS in build/train_losses.png
 	@mkdir -p build

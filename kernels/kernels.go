@@ -36,10 +36,8 @@
 //
 // # A new operation
 //
-// It touches five files: its .cu in cuda/nn; [Launches], then go generate; package ref; a case in
-// package kerneltest; and package device's ops.go, which takes a block for the output. Package nn
-// lists what an activation or a rule needs. If a kernel has a new PTX instruction, add its function
-// to emulator/emulator.h. To test one case on the emulated GPU, make kernels EMULATE=1, then REQUIRE_GPU=1 go test -tags cuda ./kernels -run '^Test$/^Elementwise$'.
+// CONTRIBUTING.md lists the files of a new operation, and how to run its test on the emulated GPU.
+// Package nn lists those of a new activation or update rule.
 //
 // # Words
 //
