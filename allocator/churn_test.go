@@ -121,10 +121,10 @@ func (c *churn) end() {
 	c.close()
 }
 
-// fewer returns n, or less under the race detector, which is slow and finds nothing in one
-// goroutine.
+// fewer returns n, or less with -short, and under the race detector, which is slow and finds nothing
+// in one goroutine.
 func fewer(n int) int {
-	if raceEnabled {
+	if raceEnabled || testing.Short() {
 		return n / 8
 	}
 	return n

@@ -412,6 +412,9 @@ func TestRefusedOnce(t *testing.T) {
 // and then requests more than is free, or nearly all of the device. The request waits for streams, not
 // for blocks, and the host does not wait while there is memory.
 func TestWorkAfterManyFrees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const blocks, bytes, most, device = 3000, 100 << 10, 16, 8 << 30
 	type testCase struct {
 		kind        string

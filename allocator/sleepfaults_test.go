@@ -12,6 +12,9 @@ import (
 // TestSleepFaults makes each driver call of a Sleep and a Wake fail in turn. Another call of either, or of
 // Close, makes up for it.
 func TestSleepFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, then := range []string{"again", "wake", "sleep", "close"} {
 		t.Run(then, func(t *testing.T) {
 			failed := map[string]bool{}

@@ -109,6 +109,9 @@ func TestRandomSizesSettle(t *testing.T) {
 // Chunks count, not pages: only whole chunks move, and a chunk is larger than a page in a large pool
 // or for a large request. The limit that the error advises must be enough at that moment.
 func TestFailsOnlyWithoutPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const device, steps, seeds = 3<<20 + 5000, 400, 18
 	failures, advised := 0, 0
 	for _, strategy := range virtualStrategies() {

@@ -69,6 +69,9 @@ func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 // TestMirroredRank trains one rank of two on every backend. Its side queue and its main queue wait for
 // each other, within graphs and without. Steps have several buckets, unless they are all-gathered.
 func TestMirroredRank(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, e := range exchanges {
 		t.Run(e.name, func(t *testing.T) { testMirroredRank(t, e.symmetric, e.width) })
 	}
@@ -184,6 +187,9 @@ func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
 // TestLateSideQueue trains a rank whose side queues are as late as events allow. If an operation that
 // reads or frees weights did not wait for them, losses would differ.
 func TestLateSideQueue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, e := range exchanges {
 		t.Run(e.name, func(t *testing.T) { testLateSideQueue(t, e.symmetric, e.width) })
 	}

@@ -23,6 +23,9 @@ func python(t *testing.T) {
 
 // TestPython runs the tests of the scripts, which need only Python.
 func TestPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	python(t)
 	for _, c := range []struct {
 		test  string
@@ -84,6 +87,9 @@ func TestPythonNeeds(t *testing.T) {
 
 // TestPeersOfTrain runs peers.py with train: the flags and the JSON must agree.
 func TestPeersOfTrain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	python(t)
 	dir := t.TempDir()
 	program := filepath.Join(dir, "train")

@@ -22,6 +22,9 @@ var raceEnabled bool
 // TestPrograms builds the library, and runs the programs of testdata with it on the emulated driver of
 // kernels/emulator. Device memory is then the host's, so C's sanitizers see it.
 func TestPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if raceEnabled {
 		t.Skip("Go's race detector cannot be loaded into a C program: TestGoroutines is for it")
 	}

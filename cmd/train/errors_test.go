@@ -228,6 +228,9 @@ func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {
 // TestNeedIsLow compares the least memory of a run with its peak on the allocator that keeps no
 // reserve.
 func TestNeedIsLow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	for _, batches := range []string{"bsz = 16", "bsz = 100", "bsz = 16\nprecision = \"bf16\"", "bsz = 100\nprecision = \"bf16\""} {
 		for _, model := range []string{"feat_dim = 256\nnum_layers = 2", "feat_dim = 255\nnum_layers = 5", "feat_dim = 256\nnum_layers = 1"} {

@@ -126,6 +126,9 @@ func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 
 // TestRanks compares the losses of several ranks with those of one.
 func TestRanks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, executor := range []string{"eager", "graph"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", fmt.Sprintf("executor = %q", executor))
 		losses := func(all []ended) (values []float64) {

@@ -16,6 +16,9 @@ import (
 
 // TestBrowser opens pages in a real browser.
 func TestBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	b := openBrowser(t)
 	for name, test := range map[string]func(*testing.T, *browser){
 		"phone": testPhone, "moments": testMoments, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,

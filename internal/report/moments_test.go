@@ -183,6 +183,9 @@ func TestSliders(t *testing.T) {
 
 // TestTracePage writes a large page of a large trace. It must stay below 10 MB.
 func TestTracePage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := sampleTrace(4, 200, 2000)
 	for i := range 100_000 {
 		p.Blocks = append(p.Blocks, TagBlocks{Tag: fmt.Sprint("tag ", i), Blocks: 10})

@@ -12,6 +12,9 @@ import (
 func Test(t *testing.T) { kerneltest.Run(t, kerneltest.Reference(kernels.FP32), kerneltest.Tolerance) }
 
 func TestValuesInBF16(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	kerneltest.Run(t, kerneltest.Reference(kernels.BF16), kerneltest.ToleranceBF16)
 }
 

@@ -108,6 +108,9 @@ func TestReportErrors(t *testing.T) {
 // TestExplained replays the traces of the tree, and checks at every moment that the causes add up to the gap, and
 // that the allocator reserves what the gap says.
 func TestExplained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	paths, err := tracesBelow("../traces/testdata")
 	ok(t, err)
 	for _, path := range paths {
@@ -140,6 +143,9 @@ func TestExplained(t *testing.T) {
 
 // TestExplainedRandom checks the same of random traces, with blocks that are freed on other streams.
 func TestExplainedRandom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var csv strings.Builder

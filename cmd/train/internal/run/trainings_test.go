@@ -79,6 +79,9 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Data
 // TestTrainings trains two epochs on data of MNIST's shape, and compares the traces with those that
 // tests of the pool and allocbench use, or writes them.
 func TestTrainings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	set := traintest.Blank(60_000, 10_000, 784)
 	for _, c := range trainings {
 		name := fmt.Sprintf("%dx%d", c.features, c.batch)
