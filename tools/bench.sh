@@ -38,5 +38,4 @@ for ((i = 1; i <= ${COUNT:-6}; i++)); do
     benchmark . after
     echo "run $i of ${COUNT:-6}: $SECONDS s"
 done
-cd "$folder"
-go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da before after
+(cd "$folder" && go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da before after)

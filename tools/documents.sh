@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Runs the commands of documents in a copy of the working tree, block by block, and stops at the
-# first that fails:
+# first that does not end as it should:
 #
 #   tools/documents.sh [FILE...]    CONTRIBUTING.md and docs/*.md unless files are named
 #
-# A block that begins with ```sh is run. One that begins with ```sh skip: REASON is not, and its
-# reason is printed. Needs Go, git, make and g++, but no GPU: what was built for the emulated one is
-# used again.
+# The line that begins a block says what becomes of it:
+#
+#   ```sh               it is run, and must succeed
+#   ```sh fails         it is run, and must fail
+#   ```sh skip: REASON  it is not run, and REASON is printed
+#
+# Needs Go, git, make, gcc, g++ and python3, but no GPU. It uses what was built for the emulated one.
 
 set -euo pipefail
 
@@ -14,34 +18,52 @@ case ${1-} in -h | --help) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0
 cd "$(dirname "$0")/.."
 (($#)) || set -- CONTRIBUTING.md docs/*.md
 copy=$(mktemp -d)
+readonly copy fence='```'
 trap 'rm -rf "$copy"' EXIT
+
+fail() {
+    printf 'documents.sh: %s\n' "$*" >&2
+    exit 1
+}
 
 # The times of files stay, so that make compiles only what is new.
 tar -c --exclude=./logs --exclude=./build/cuda12 --exclude=./shared . | tar -x -C "$copy"
 unset ALLOCATOR_TYPE CUDA EMULATE MAKEFLAGS
 
-run=0 skipped=0
+# run FILE KIND COMMANDS runs a block. KIND is what follows "sh".
+run() {
+    printf '\n%s%s\n' "$1" "${2:+, $2}"
+    case $2 in
+    '' | fails) ;;
+    'skip: '*) printf '%s' "$3"; skipped=$((skipped + 1)); return ;;
+    *) fail "$1: the kind of a block is nothing, \"fails\" or \"skip: REASON\", not \"$2\"" ;;
+    esac
+    local status=0
+    (cd "$copy" && bash -euvo pipefail -c "$3") </dev/null || status=$?
+    [[ $2 == fails ]] || ((status == 0)) || fail "$1: this block failed with status $status"
+    [[ $2 != fails ]] || ((status)) || fail "$1: this block should fail"
+    blocks=$((blocks + 1))
+}
+
+blocks=0 skipped=0
 for document; do
-    block='' reason='' inside=''
-    [[ -f $document ]] || { echo "documents.sh: no file $document" >&2; exit 1; }
-    while IFS= read -r line; do
-        case $inside$line in # no line contains \n
-        '```sh') inside=$'run\n' ;;
-        '```sh skip: '*) inside=$'skip\n' reason=${line#*skip: } ;;
-        '```sh'*) echo "documents.sh: $document: want \`\`\`sh or \`\`\`sh skip: REASON, not $line" >&2; exit 1 ;;
-        $'run\n```')
-            printf '\n%s\n' "$document"
-            (cd "$copy" && bash -euvo pipefail -c "$block") </dev/null ||
-                { echo "documents.sh: $document: this block failed" >&2; exit 1; }
-            block='' inside='' run=$((run + 1))
-            ;;
-        $'skip\n```')
-            printf '\n%s: not run: %s\n%s' "$document" "$reason" "$block"
-            block='' inside='' skipped=$((skipped + 1))
-            ;;
-        $'run\n'* | $'skip\n'*) block+=$line$'\n' ;;
-        esac
-    done <"$document"
+    inside='' kind='' commands=''
+    mapfile -t lines <"$document"
+    for line in "${lines[@]}"; do
+        if [[ $inside == sh && $line == "$fence" ]]; then
+            run "$document" "$kind" "$commands"
+            inside=''
+        elif [[ $inside == sh ]]; then
+            commands+=$line$'\n'
+        elif [[ $inside ]]; then
+            [[ $line != "$fence" ]] || inside=''
+        elif [[ $line == "${fence}sh"* ]]; then
+            inside=sh kind=${line#"${fence}sh"} commands=''
+            kind=${kind# }
+        elif [[ $line == "$fence"* ]]; then
+            inside=other
+        fi
+    done
 done
-((run)) || { echo "documents.sh: no commands in $*" >&2; exit 1; }
-echo "documents.sh: $run blocks run, $skipped not"
+((blocks)) || fail "no commands in $*"
+echo "documents.sh: $blocks blocks run, $skipped not"
