@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 The mlpool authors */
+/* SPDX-License-Identifier: MIT */
 /* mlpool: a pool of GPU memory for programs in C, C++ and other languages.
  *
  * Link with -lmlpool, or load libmlpool.so at run time. It needs libc and, once a pool is created, the

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: 2026 The mlpool authors
+// SPDX-License-Identifier: MIT
 // mlpool.h for C++17: a pool and blocks that end with their scope, errors as exceptions, and a
 // std::pmr::memory_resource of one stream. The memory is a GPU's, so the host must not access it.
 #ifndef MLPOOL_HPP

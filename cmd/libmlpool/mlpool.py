@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: 2026 The mlpool authors
+# SPDX-License-Identifier: MIT
 """mlpool: a pool of GPU memory for PyTorch, CuPy, RMM and other Python programs.
 
 PyTorch, before the first CUDA call of the process:
