@@ -30,18 +30,18 @@ fail() {
 tar -c --exclude=./logs --exclude=./build/cuda12 --exclude=./shared . | tar -x -C "$copy"
 unset ALLOCATOR_TYPE CUDA EMULATE MAKEFLAGS
 
-# run FILE KIND COMMANDS runs a block. KIND is what follows "sh".
+# run FILE KIND COMMANDS runs a block. KIND is what follows "sh", with its space.
 run() {
-    printf '\n%s%s\n' "$1" "${2:+, $2}"
+    printf '\n%s%s\n' "$1" "${2:+,$2}"
     case $2 in
-    '' | fails) ;;
-    'skip: '*) printf '%s' "$3"; skipped=$((skipped + 1)); return ;;
-    *) fail "$1: the kind of a block is nothing, \"fails\" or \"skip: REASON\", not \"$2\"" ;;
+    '' | ' fails') ;;
+    ' skip: '*) printf '%s' "$3"; skipped=$((skipped + 1)); return ;;
+    *) fail "$1: want a block of sh, \"sh fails\" or \"sh skip: REASON\", not \"sh$2\"" ;;
     esac
     local status=0
     (cd "$copy" && bash -euvo pipefail -c "$3") </dev/null || status=$?
-    [[ $2 == fails ]] || ((status == 0)) || fail "$1: this block failed with status $status"
-    [[ $2 != fails ]] || ((status)) || fail "$1: this block should fail"
+    [[ $2 == " fails" ]] || ((status == 0)) || fail "$1: this block failed with status $status"
+    [[ $2 != " fails" ]] || ((status)) || fail "$1: this block should fail"
     blocks=$((blocks + 1))
 }
 
@@ -59,7 +59,6 @@ for document; do
             [[ $line != "$fence" ]] || inside=''
         elif [[ $line == "${fence}sh"* ]]; then
             inside=sh kind=${line#"${fence}sh"} commands=''
-            kind=${kind# }
         elif [[ $line == "$fence"* ]]; then
             inside=other
         fi
