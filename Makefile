@@ -11,6 +11,9 @@
 override EMULATE := $(filter-out 0,$(EMULATE))
 include kernels/kernels.mk
 
+# Whether nvcc is all that is missing for the GPU: CUDA is not given either.
+nvcc_missing := $(if $(CUDA)$(EMULATE)$(NVCC),,$(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)))
+
 # CUDA needs cgo, which is off without a C compiler.
 CUDA ?= $(if $(EMULATE),1,$(if $(NVCC),$(shell go env CGO_ENABLED),0))
 override CUDA := $(CUDA)
@@ -36,10 +39,23 @@ CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RUNS ?= logs/...
 
+# What -version says where the go command notes no commit: see cmd/train/internal/program.
+stamp = $(if $(wildcard .git),$(shell git log -1 --format='%(describe:tags=true,match=v*) %H %cs' 2>/dev/null \
+	&& { git diff --quiet HEAD 2>/dev/null || echo modified; }))
+GO_LDFLAGS = -X '$(shell go list -m)/cmd/train/internal/program.stamp=$(stamp)'
+
 .PHONY: train
-train: ## build, fetch MNIST and train, on the GPU if there is one with nvcc
+train: ## build, fetch MNIST and train, on the GPU if there is one
+ifneq ($(nvcc_missing),)
+	@echo "fetching nvcc for this GPU into $(FETCHED_CUDA), a download of 1 GB; make train CUDA=0 trains on the CPU instead"
+	@if tools/install_cuda.sh $(FETCHED_CUDA); then $(MAKE) --no-print-directory train NVCC=$(FETCHED_CUDA)/bin/nvcc; \
+	else echo "to train on the GPU, install gcc, g++ and NVIDIA's CUDA toolkit 11.8 or later, and put nvcc on PATH:"; \
+		echo "https://developer.nvidia.com/cuda-downloads has it for each system; training on the CPU now"; \
+		$(MAKE) --no-print-directory train CUDA=0; fi
+else
 	@$(MAKE) --no-print-directory build CUDA=$(if $(gpu)$(EMULATE),1,0)
 	build/train $(CONFIG)
+endif
 
 .PHONY: test
 test: $(if $(cuda),kernels) ## run every test that this machine can run
@@ -52,7 +68,7 @@ race: ## run the tests with the race detector
 
 .PHONY: build
 build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc
-	go build $(if $(cuda),-tags cuda) -o build/train ./cmd/train
+	go build $(if $(cuda),-tags cuda) -ldflags "$(GO_LDFLAGS)" -o build/train ./cmd/train
 
 .PHONY: lib
 lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.hpp and mlpool.py; needs gcc

@@ -2,14 +2,15 @@
 # that tells go how to link it. To be included by a Makefile; nvcc 11.8 or newer. Before 12.1
 # there are no kernels by TMA and by warpgroup MMA.
 #
-#   NVCC       nvcc, if another one than on PATH, in CUDA_HOME or in /usr/local/cuda
-#   CUDA_ARCH  for which GPUs, as nvcc -arch takes it; if unset this machine's
-#              GPU, or else every major architecture
+#   NVCC       nvcc, if another one than on PATH, in CUDA_HOME, /usr/local/cuda or build/cuda12
+#   CUDA_ARCH  for which GPUs, as nvcc -arch takes it, or release for 7.0 and newer;
+#              if unset this machine's GPU, or else every major architecture
 #
 # EMULATE=1 makes the kernels run on the CPU, in kernels/emulator: needs g++, no nvcc.
 
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
-NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
+FETCHED_CUDA := build/cuda12
+NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc $(FETCHED_CUDA)/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
 # TMA multicast (tma.cuh) comes with advice for GPUs to come, unless refused.
@@ -21,7 +22,7 @@ endif
 # Warpgroup MMA (warpgroup.cu, bf16_warpgroup.cu) takes nvcc 12.1 or newer and its own target, sm_90a, next to
 # the others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
 # leave 1024 to each quarter of an SM, where add_updates runs at the same time (elementwise.cu).
-kernels_hopper := $(filter all all-major sm_90 sm_90a,$(CUDA_ARCH)) \
+kernels_hopper := $(filter all all-major release sm_90 sm_90a,$(CUDA_ARCH)) \
 	$(if $(filter native,$(CUDA_ARCH)),$(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)))
 comma := ,
 ifneq ($(strip $(kernels_hopper)),)
@@ -29,6 +30,15 @@ ifneq ($(NVCC),)
 kernels_warpgroup := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | { read major minor && \
 	[ $$((100 * major + minor)) -ge 1201 ] && echo $(if $(filter sm_90a,$(CUDA_ARCH)),,-gencode arch=compute_90a$(comma)code=sm_90a) -DHAVE_WARPGROUP=1 -maxrregcount=160; })
 endif
+endif
+
+# For a release the newest GPUs have PTX, which their driver compiles, and every other major architecture has code, which
+# its minor ones run too. All of it is compressed.
+kernels_arch := -arch=$(CUDA_ARCH)
+ifeq ($(CUDA_ARCH),release)
+kernels_majors := $(shell $(NVCC) --list-gpu-code 2>/dev/null | sed -n 's/^sm_\([789]0\|1[0-9]0\)$$/\1/p')
+kernels_arch := $(foreach a,$(kernels_majors),-gencode arch=compute_$a$(comma)code=sm_$a) \
+	$(foreach a,$(lastword $(kernels_majors)),-gencode arch=compute_$a$(comma)code=compute_$a) -Xfatbin -compress-all
 endif
 
 # The folder of libcudart_static.a: next to nvcc, or Debian's.
@@ -73,7 +83,7 @@ $(kernels_compiler): FORCE
 
 $(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler) | $(kernels_build)/said
 	@mkdir -p $(@D)
-	$(NVCC) -arch=$(CUDA_ARCH) $(if $(filter %warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
+	$(NVCC) $(kernels_arch) $(if $(filter %warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
 else
 kernels_for := a GPU that the CPU emulates: a minute
 EMULATOR := $(KERNELS)/emulator

@@ -11,9 +11,9 @@ usage: ${0##*/} [DIR]
 
 Installs the CUDA toolkit of this Debian release, about 1.6 GB, unless nvcc is on PATH.
 
-  DIR   unpack the newer CUDA 12 of Debian $newer into this folder instead, as
-        DIR/bin/nvcc, and change nothing else. Downloads about 1 GB and keeps 0.4 GB.
-        Needs no root.
+  DIR   unpack CUDA 12 into this folder instead, as DIR/bin/nvcc, and change nothing
+        else: that of Debian $newer, or of this Ubuntu from 24.04 on. Downloads about
+        1 GB and keeps 0.4 GB. Needs no root, but g++.
 END
 }
 
@@ -30,7 +30,7 @@ die() {
 
 elsewhere="install the CUDA toolkit 11.8 or later from your system or NVIDIA, and put nvcc on PATH"
 
-# The release with the newer toolkit, and its packages with nvcc, the headers and the static
+# Debian's release with the newer toolkit, and its packages with nvcc, the headers and the static
 # runtime.
 readonly newer=trixie
 readonly parts_of_newer=(nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4)
@@ -39,39 +39,62 @@ readonly parts_of_newer=(nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4)
 readonly left_out=(--exclude='*cublas*' --exclude='*cufft*' --exclude='*curand*' --exclude='*cusolver*'
     --exclude='*cusparse*' --exclude='*libnpp*' --exclude='*nvjpeg*' --exclude='*libnvrtc*')
 
+# source_of_newer prints where the newer toolkit is, as in a .list of apt.
+source_of_newer() {
+    local vendor=Debian release=$newer components="main contrib non-free" uri id='' VERSION_CODENAME='' VERSION_ID=''
+    # shellcheck source=/dev/null
+    id=$(. "${OS_RELEASE-/etc/os-release}" 2>/dev/null && echo "$ID ${VERSION_ID%%.*} $VERSION_CODENAME") || id=''
+    if [[ $id == "ubuntu "* ]]; then
+        read -r _ VERSION_ID release <<<"$id"
+        ((VERSION_ID >= 24)) || die "the CUDA of this Ubuntu is too old: $elsewhere"
+        vendor=Ubuntu components="main universe multiverse"
+    fi
+    # shellcheck disable=SC2016 # apt-get fills this in
+    uri=$(targets "$vendor" '$(REPO_URI)' 'Component: main' | head -n 1)
+    [[ $uri ]] || die "apt has no source of $vendor: $elsewhere"
+    echo "deb [signed-by=/usr/share/keyrings/${vendor,,}-archive-keyring.gpg] $uri $release $components"
+}
+
+# has_compiler reports whether a g++ is installed that the newer toolkit supports. It looks for one by these names.
+has_compiler() {
+    local version
+    for version in {7..13}; do
+        ! type -P "g++-$version" >/dev/null || return 0
+    done
+    return 1
+}
+
 # unpack DIR unpacks the newer toolkit in NVIDIA's layout. It uses a temporary folder next to
 # DIR and renames it after nvcc has started once, so that a failure leaves nothing behind.
 unpack() {
-    local dir work uri key deb tool options release
+    local dir work source deb tool options release
     dir=$(realpath -m -- "$1")
     [[ ! -x $dir/bin/nvcc ]] || { say "$dir/bin/nvcc already exists"; exit 0; }
     [[ ! -e $dir || -z $(ls -A -- "$dir") ]] || die "$dir is not empty: name an empty or a new folder"
     for tool in apt-get dpkg-deb tar; do
         type -P "$tool" >/dev/null || die "$tool is missing: $elsewhere"
     done
-    # shellcheck disable=SC2016 # apt-get fills this in
-    uri=$(debian '$(REPO_URI)' 'Component: main' | head -n 1)
-    [[ $uri ]] || die "apt has no source of Debian: $elsewhere"
-    key=/usr/share/keyrings/debian-archive-keyring.gpg
+    has_compiler || die "no g++ from 7 to 13 is installed: install one, such as the package g++-12 or g++-13"
+    source=$(source_of_newer) || exit
 
     work=$(mkdir -p -- "${dir%/*}/" && mktemp -d -- "$dir.XXXXXX") || die "cannot write to the parent of $dir: name another folder"
     # shellcheck disable=SC2064 # expand the name now
     trap "rm -rf -- ${work@Q}" EXIT
     mkdir -p "$work"/{apt/etc/preferences.d,apt/lists/partial,apt/cache/archives/partial,debs,root}
     : >"$work/apt/status"
-    echo "deb [signed-by=$key] $uri $newer main contrib non-free" >"$work/apt/etc/sources.list"
+    echo "$source" >"$work/apt/etc/sources.list"
     options=(-qq -o Dir::State="$work/apt" -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status"
         -o Dir::Cache="$work/apt/cache" -o Dir::Etc="$work/apt/etc" -o APT::Sandbox::User=root)
-    say "downloading the toolkit of $newer, about 1 GB"
+    say "downloading the CUDA toolkit, about 1 GB"
     apt-get "${options[@]}" update || die "apt-get update failed: see above"
     (cd "$work/debs" && apt-get "${options[@]}" download "${parts_of_newer[@]}") || die "apt-get could not download: see above"
     for deb in "$work"/debs/*.deb; do
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$work/root" "${left_out[@]}" || die "could not unpack ${deb##*/}: see above"
         rm "$deb"
     done
-    arrange "$work/root/usr" "$work/toolkit" || die "the toolkit of $newer has an unknown layout: see above"
+    arrange "$work/root/usr" "$work/toolkit" || die "the toolkit has an unknown layout: see above"
     release=$("$work/toolkit/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, release \([^,]*\),.*/CUDA \1/p') || release=''
-    [[ $release ]] || die "the nvcc of $newer does not start: $elsewhere"
+    [[ $release ]] || die "the nvcc of the toolkit does not start: $elsewhere"
     mv -T -- "$work/toolkit" "$dir"
     say "$release is in $dir"
 }
@@ -87,6 +110,7 @@ arrange() {
         # gcc and g++ are scripts that choose a version nvcc supports.
         mv "$debians"/bin/{cicc,gcc,g++} "$dir/nvvm/bin" &&
         mv "$debians/libdevice" "$dir/nvvm/libdevice" &&
+        mv "$from/share/doc/nvidia-cuda-dev/copyright" "$dir/EULA.txt" &&
         find "$dir" -xtype l -delete || return # links into other packages
     # shellcheck disable=SC2016 # nvcc fills these in
     printf '%s\n' 'TOP = $(_HERE_)/..' 'NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice' \
@@ -102,10 +126,10 @@ apt() {
 
 available() { [[ $(LC_ALL=C apt-cache policy "$package") == *"Candidate: "[0-9]* ]]; }
 
-# debian FORMAT FILTER... asks apt about the sources of Debian itself. apt reads every format
-# of sources.
-debian() {
-    apt-get indextargets --format "$1" 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' "${@:2}" | sort -u
+# targets VENDOR FORMAT FILTER... asks apt about the sources of Debian or Ubuntu itself. apt reads every
+# format of sources.
+targets() {
+    apt-get indextargets --format "$2" 'Created-By: Packages' "Origin: $1" "Label: $1" "${@:3}" | sort -u
 }
 
 # copied FILE N prints the source that apt calls FILE:N, the Nth line of a .list or the Nth
@@ -134,7 +158,7 @@ add_components() {
     local components='' component entry parts format file
     # shellcheck disable=SC2016 # apt-get fills these in
     for component in contrib non-free; do
-        [[ $(debian '$(COMPONENT)' "Component: $component") ]] || components+=" $component"
+        [[ $(targets Debian '$(COMPONENT)' "Component: $component") ]] || components+=" $component"
     done
     components=${components# }
     [[ $components ]] || die "Debian has no $package for this machine: $elsewhere"
@@ -145,7 +169,7 @@ add_components() {
         file=${entry%:*}
         format=${file##*.}
         additions[$format]+=$(copied "$file" "${entry##*:}")$'\n\n'
-    done < <(debian '$(SOURCESENTRY)' 'Component: main')
+    done < <(targets Debian '$(SOURCESENTRY)' 'Component: main')
     ((${#additions[@]})) || die "apt has no source of Debian: $elsewhere"
 
     eval "$(apt-config shell parts Dir::Etc::sourceparts/d)"
