@@ -10,7 +10,7 @@
 
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 FETCHED_CUDA := build/cuda12
-NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc $(FETCHED_CUDA)/bin/nvcc))
+NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(addsuffix /bin/nvcc,$(CUDA_HOME) /usr/local/cuda $(FETCHED_CUDA))))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
 # TMA multicast (tma.cuh) comes with advice for GPUs to come, unless refused.

@@ -102,3 +102,59 @@ func TestMakeKernelsFails(t *testing.T) {
 		}
 	}
 }
+
+// TestMakeTrain runs make train on a machine with a GPU: it fetches nvcc if that is missing, and
+// trains on the CPU if it cannot or may not.
+func TestMakeTrain(t *testing.T) {
+	if _, err := os.Stat("/usr/local/cuda/bin/nvcc"); err == nil {
+		t.Skip("make finds nvcc outside of PATH")
+	}
+	const fetching, install = "fetching nvcc for this GPU", "install gcc, g++ and NVIDIA's CUDA toolkit"
+	for _, c := range []struct {
+		name, installs string
+		args           []string
+		says, trains   string
+		without        string
+	}{
+		{"fetched", "0", nil, fetching, "cuda configs/mnist.toml", install},
+		{"impossible", "1", nil, install, "cpu configs/mnist_cpu.toml", "cuda configs"},
+		{"declined", "0", []string{"CUDA=0"}, "", "cpu configs/mnist_cpu.toml", fetching},
+		{"another config", "1", []string{"CONFIG=a.toml"}, fetching, "cpu a.toml", "cuda configs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bare, _ := sandbox(t, "ar", "awk", "bash", "cat", "chmod", "cmp", "cp", "cut", "flock", "git", "grep", "make", "mkdir", "nproc",
+				"printf", "realpath", "rm", "sed", "sh", "sha256sum", "sleep", "tail", "touch", "uname")
+			bin := filepath.Join(bare, "bin")
+			dir, _ := kernelsOf(t)
+			makefile, err := os.ReadFile("../Makefile")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666), os.Mkdir(filepath.Join(dir, "tools"), 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			fake(t, bin, "nvidia-smi", "#!/bin/sh\n[ \"$1\" != -L ] || echo 'GPU 0: H200'\n")
+			fake(t, bin, "go", `#!/bin/sh
+case "$*" in
+*CGO_ENABLED) echo 1 ;;
+build*) case "$*" in *"-tags cuda"*) on=cuda ;; *) on=cpu ;; esac
+	printf '#!/bin/sh\necho trains: '$on' "$@"\n' >build/train
+	chmod +x build/train ;;
+esac
+`)
+			fake(t, filepath.Join(dir, "tools"), "install_cuda.sh", `#!/bin/sh
+[ `+c.installs+` = 0 ] && mkdir -p "$1/bin" && cp nvcc "$1/bin/nvcc"
+`)
+			if err := os.MkdirAll(filepath.Join(dir, "build"), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(filepath.Join(bin, "make"), append([]string{"-C", dir, "train"}, c.args...)...)
+			cmd.Env = []string{"PATH=" + bin}
+			out, err := cmd.CombinedOutput()
+			said := string(out)
+			if err != nil || !strings.Contains(said, c.says) || !strings.Contains(said, "\ntrains: "+c.trains+"\n") || strings.Contains(said, "\n"+c.without) || strings.HasPrefix(said, c.without) {
+				t.Errorf("%v: %s", err, said)
+			}
+		})
+	}
+}

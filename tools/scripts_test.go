@@ -269,23 +269,33 @@ func TestInstallCUDA(t *testing.T) {
 		args   []string
 		status int
 		says   string
+
+		compiler, system string
 	}{
-		{[]string{"-h"}, 0, usage}, {[]string{"--what"}, 2, usage}, {[]string{""}, 2, usage}, {[]string{"a", "b"}, 2, usage},
-		{nil, 0, "install_cuda.sh: DIR/bin/nvcc already exists\n"},
-		{[]string{"DIR/bin"}, 1, "install_cuda.sh: DIR/bin is not empty: "},
-		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n"},
+		{[]string{"-h"}, 0, usage, "g++", ""}, {[]string{"--what"}, 2, usage, "g++", ""}, {[]string{""}, 2, usage, "g++", ""},
+		{[]string{"a", "b"}, 2, usage, "g++", ""},
+		{nil, 0, "install_cuda.sh: DIR/bin/nvcc already exists\n", "g++", ""},
+		{[]string{"DIR/bin"}, 1, "install_cuda.sh: DIR/bin is not empty: ", "g++", ""},
+		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++-12", "debian 12 bookworm"},
+		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++-13", "ubuntu 24.04 noble"},
+		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: the CUDA of this Ubuntu is too old: ", "g++-12", "ubuntu 22.04 jammy"},
+		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: no g++ from 7 to 13 is installed: ", "g++-14", "debian 13 trixie"},
 	} {
 		dir, bash := sandbox(t, "cat", "find", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tar")
 		bin := filepath.Join(dir, "bin")
 		fake(t, bin, "nvcc", "#!/bin/sh\n")
 		fake(t, bin, "dpkg-deb", "#!/bin/sh\n")
+		fake(t, bin, c.compiler, "#!/bin/sh\n")
+		id, release, _ := strings.Cut(c.system, " ")
+		version, codename, _ := strings.Cut(release, " ")
+		fake(t, dir, "os-release", "ID="+id+"\nVERSION_ID=\""+version+"\"\nVERSION_CODENAME="+codename+"\n")
 		fake(t, bin, "apt-get", "#!/bin/sh\ncase $1 in indextargets) echo http://mirror.example/debian ;; *) exit 100 ;; esac\n")
 		args := []string{"install_cuda.sh"}
 		for _, arg := range c.args {
 			args = append(args, strings.ReplaceAll(arg, "DIR", dir))
 		}
 		cmd := exec.Command(bash, args...)
-		cmd.Env = []string{"PATH=" + bin, "TMPDIR=" + dir}
+		cmd.Env = []string{"PATH=" + bin, "TMPDIR=" + dir, "OS_RELEASE=" + filepath.Join(dir, "os-release")}
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != c.status || !strings.Contains(strings.ReplaceAll(string(out), dir, "DIR"), c.says) {
 			t.Errorf("%q: status %d, %s, want %d and %q", c.args, cmd.ProcessState.ExitCode(), out, c.status, c.says)
