@@ -76,6 +76,10 @@ lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.h
 	@rm -f build/libmlpool.h
 	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp cmd/libmlpool/mlpool.py build/
 
+.PHONY: dist
+dist: ## build a release, build/mlpool-VERSION-linux-amd64.tar.gz, of the kernels for every GPU
+	$(if $(NVCC),NVCC="$(NVCC)") $(if $(filter command%,$(origin CUDA_ARCH)),CUDA_ARCH="$(CUDA_ARCH)") VERSION="$(VERSION)" tools/dist.sh
+
 .PHONY: check
 check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and clang-format, with CUDA too if there is nvcc
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:" $$unformatted; false; }

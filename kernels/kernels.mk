@@ -6,12 +6,15 @@
 #   CUDA_ARCH  for which GPUs, as nvcc -arch takes it, or release for 7.0 and newer;
 #              if unset this machine's GPU, or else every major architecture
 #
+#   CXX_LIBRARY  how to link libstdc++; -l:libstdc++.a is without the shared one
+#
 # EMULATE=1 makes the kernels run on the CPU, in kernels/emulator: needs g++, no nvcc.
 
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 FETCHED_CUDA := build/cuda12
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(addsuffix /bin/nvcc,$(CUDA_HOME) /usr/local/cuda $(FETCHED_CUDA))))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
+CXX_LIBRARY ?= -lstdc++
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
 # TMA multicast (tma.cuh) comes with advice for GPUs to come, unless refused.
 ifneq ($(NVCC),)
@@ -71,7 +74,7 @@ $(kernels_build)/said: $(kernels_sources) $(kernels_headers)
 
 ifeq ($(EMULATE),)
 kernels_for := $(if $(filter all%,$(CUDA_ARCH)),every GPU (CUDA_ARCH=$(CUDA_ARCH)): two and a half minutes,$(CUDA_ARCH): a minute)
-kernels_libraries = -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -lstdc++
+kernels_libraries = -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread $(CXX_LIBRARY)
 
 # What compiles: objects of another compiler are made again.
 kernels_compiler := $(kernels_build)/compiler

@@ -21,6 +21,10 @@ readonly package=nvidia-cuda-toolkit
 # The package may bring another gcc than the default. nvcc needs a g++ of the same version.
 readonly compiler=g++
 
+here=$(realpath -- "${BASH_SOURCE[0]}")
+# shellcheck source=tools/debs.sh
+. "${here%/*}/debs.sh"
+
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
 die() {
@@ -67,7 +71,7 @@ has_compiler() {
 # unpack DIR unpacks the newer toolkit in NVIDIA's layout. It uses a temporary folder next to
 # DIR and renames it after nvcc has started once, so that a failure leaves nothing behind.
 unpack() {
-    local dir work source deb tool options release
+    local dir work source deb tool release failed
     dir=$(realpath -m -- "$1")
     [[ ! -x $dir/bin/nvcc ]] || { say "$dir/bin/nvcc already exists"; exit 0; }
     [[ ! -e $dir || -z $(ls -A -- "$dir") ]] || die "$dir is not empty: name an empty or a new folder"
@@ -80,14 +84,9 @@ unpack() {
     work=$(mkdir -p -- "${dir%/*}/" && mktemp -d -- "$dir.XXXXXX") || die "cannot write to the parent of $dir: name another folder"
     # shellcheck disable=SC2064 # expand the name now
     trap "rm -rf -- ${work@Q}" EXIT
-    mkdir -p "$work"/{apt/etc/preferences.d,apt/lists/partial,apt/cache/archives/partial,debs,root}
-    : >"$work/apt/status"
-    echo "$source" >"$work/apt/etc/sources.list"
-    options=(-qq -o Dir::State="$work/apt" -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status"
-        -o Dir::Cache="$work/apt/cache" -o Dir::Etc="$work/apt/etc" -o APT::Sandbox::User=root)
+    mkdir "$work/root"
     say "downloading the CUDA toolkit, about 1 GB"
-    apt-get "${options[@]}" update || die "apt-get update failed: see above"
-    (cd "$work/debs" && apt-get "${options[@]}" download "${parts_of_newer[@]}") || die "apt-get could not download: see above"
+    download_debs "$work" "$source" "${parts_of_newer[@]}" || die "apt-get $failed failed: see above"
     for deb in "$work"/debs/*.deb; do
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$work/root" "${left_out[@]}" || die "could not unpack ${deb##*/}: see above"
         rm "$deb"
@@ -125,12 +124,6 @@ apt() {
 }
 
 available() { [[ $(LC_ALL=C apt-cache policy "$package") == *"Candidate: "[0-9]* ]]; }
-
-# targets VENDOR FORMAT FILTER... asks apt about the sources of Debian or Ubuntu itself. apt reads every
-# format of sources.
-targets() {
-    apt-get indextargets --format "$2" 'Created-By: Packages' "Origin: $1" "Label: $1" "${@:3}" | sort -u
-}
 
 # copied FILE N prints the source that apt calls FILE:N, the Nth line of a .list or the Nth
 # stanza of a .sources, with its components replaced by $components.

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Builds build/mlpool-VERSION-linux-amd64.tar.gz, a release for machines with glibc 2.28 or later. With a
+# driver it trains on the GPU; it needs no Go and no CUDA. The same commit and toolkit give the same bytes.
+#
+#   tools/dist.sh
+#
+# The environment variables VERSION, NVCC and CUDA_ARCH replace the version (git describe), nvcc, and the
+# GPUs (release). Needs Go, make, gcc, g++, nvcc, and apt for an older glibc to link with.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=tools/debs.sh
+. tools/debs.sh
+umask 022
+export LC_ALL=C TZ=UTC
+
+readonly oldest=2.28 largest=$((25 << 20)) system=linux-amd64
+# The newest release of Debian whose symbols are of glibc 2.28, where the newer ones are not used.
+readonly debian=bullseye
+readonly sysroot=$PWD/build/sysroot
+
+die() {
+    printf 'dist: %s\n' "$*" >&2
+    exit 1
+}
+
+# get_sysroot unpacks headers and libraries of an older glibc.
+get_sysroot() {
+    local work uri deb link failed
+    [[ ! -d $sysroot ]] || return 0
+    work=$(mktemp -d "$sysroot.XXXXXX")
+    # shellcheck disable=SC2016 # apt-get fills this in
+    uri=$(targets Debian '$(REPO_URI)' 'Component: main' | head -n 1)
+    [[ $uri ]] || die "apt has no source of Debian"
+    download_debs "$work" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $debian main" \
+        libc6 libc6-dev linux-libc-dev || die "apt-get $failed failed: see above"
+    for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
+    find "$work/root" -type l -lname '/*' | while read -r link; do
+        ln -sfrn "$work/root$(readlink "$link")" "$link"
+    done
+    mv "$work/root" "$sysroot"
+    rm -r "$work"
+}
+
+# compile OPTION... is go build as a release needs it. netgo and osusergo are without glibc's plug-ins.
+compile() {
+    CC="gcc --sysroot=$sysroot" CGO_ENABLED=1 GOFLAGS='' go build -trimpath -buildvcs=false \
+        -ldflags "-s -w -X '$module/cmd/train/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
+}
+
+# check FILE refuses a program that is too large, or needs more than an old glibc.
+check() {
+    local needs newest
+    (($(stat -c %s "$1") <= largest)) || die "$1 has more than $largest bytes"
+    needs=$(objdump -p "$1" | awk '/NEEDED/ { print $2 }' | grep -vE '^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux.*)$' || true)
+    [[ ! $needs ]] || die "$1 needs" "$needs"
+    newest=$(objdump -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
+    [[ $(printf '%s\n' "$newest" $oldest | sort -V | tail -n 1) == "$oldest" ]] || die "$1 needs glibc $newest"
+}
+
+# manual NAME SUMMARY makes a manual page of the help of a program.
+manual() {
+    local name=${1##*/}
+    printf '.TH %s 1 "%s" "mlpool %s"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.nf\n' "${name^^}" "$date" "$version" "$name" "$2"
+    "$1" -help 2>&1 | sed "s/\\\\/\\\\e/g; s/^[.']/\\\\\&&/; s/-/\\\\-/g; s/^usage: //; 1a .fi\n.SH DESCRIPTION\n.nf"
+}
+
+commit=$(git rev-parse HEAD)
+date=$(git log -1 --format=%cs)
+epoch=$(git log -1 --format=%ct)
+version=${VERSION:-$(git describe --tags --match 'v*' 2>/dev/null || echo "v0.0.0-$(date -d "@$epoch" +%Y%m%d%H%M%S)-${commit:0:12}")}
+stamp="$version $commit $date"
+git diff --quiet HEAD || stamp+=" modified"
+module=$(go list -m)
+readonly commit date epoch version stamp module
+
+get_sysroot
+make kernels CUDA=1 CUDA_ARCH="${CUDA_ARCH:-release}" CXX_LIBRARY=-l:libstdc++.a ${NVCC:+NVCC="$NVCC"}
+
+name=mlpool-${version#v}-$system
+dir=build/$name
+rm -rf "$dir"
+mkdir -p "$dir"/{bin,lib,share/man/man1,share/completions}
+compile -tags cuda,netgo,osusergo -o "$dir/bin/" ./cmd/train ./tools/allocbench
+compile -tags netgo,osusergo -buildmode=c-shared -o "$dir/lib/libmlpool.so" ./cmd/libmlpool
+rm "$dir/lib/libmlpool.h" # mlpool.h is for people
+for file in "$dir"/bin/* "$dir/lib/libmlpool.so"; do check "$file"; done
+
+cp cmd/libmlpool/mlpool.{h,hpp,py} "$dir/lib/"
+cp -r configs "$dir/configs"
+rm "$dir"/configs/*.go
+cp LICENSE CHANGELOG.md "$dir/"
+manual "$dir/bin/train" "train a multilayer perceptron on MNIST, and compare allocators of GPU memory" >"$dir/share/man/man1/train.1"
+manual "$dir/bin/allocbench" "compare allocators of GPU memory on recorded traces" >"$dir/share/man/man1/allocbench.1"
+for shell in bash zsh fish; do "$dir/bin/train" -completion "$shell" >"$dir/share/completions/train.$shell"; done
+
+nvcc=$(realpath "$(sed -n '1s/ .*//p' "build/kernels-${CUDA_ARCH:-release}/compiler")")
+eula=''
+for file in "${nvcc%/bin/nvcc}/EULA.txt" /usr/share/doc/nvidia-cuda-dev/copyright; do
+    [[ $eula || ! -f $file ]] || eula=$file
+done
+[[ $eula ]] || die "found no licence of CUDA's runtime, such as EULA.txt beside bin/nvcc"
+gcc=/usr/share/doc/gcc-$(gcc -dumpversion)-base/copyright
+GOFLAGS='' CGO_ENABLED=1 go run ./tools/sbom -o "$dir" -version "$version" -created "$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)" \
+    -tags cuda,netgo,osusergo -with "cuda-runtime=$eula" -with "libstdc++-and-libgcc=$gcc" ./cmd/train ./tools/allocbench ./cmd/libmlpool
+
+find "$dir" -type f -name '*' ! -perm -u+x -exec chmod 644 {} +
+(cd "$dir" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum) >build/SHA256SUMS
+mv build/SHA256SUMS "$dir/"
+tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C build -c "$name" | gzip -9n >"$dir.tar.gz"
+(cd build && sha256sum "$name.tar.gz" | tee "$name.tar.gz.sha256")
