@@ -14,9 +14,9 @@ cd "$(dirname "$0")/.."
 umask 022
 export LC_ALL=C TZ=UTC
 
-readonly oldest=2.28 largest=$((25 << 20)) system=linux-amd64
+readonly oldest=2.28 largest=$((36 << 20)) system=linux-amd64
 # The newest release of Debian whose symbols are of glibc 2.28, where the newer ones are not used.
-readonly debian=bullseye
+readonly debian=bullseye gcc=10
 readonly sysroot=$PWD/build/sysroot
 
 die() {
@@ -33,7 +33,7 @@ get_sysroot() {
     uri=$(targets Debian '$(REPO_URI)' 'Component: main' | head -n 1)
     [[ $uri ]] || die "apt has no source of Debian"
     download_debs "$work" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $debian main" \
-        libc6 libc6-dev linux-libc-dev || die "apt-get $failed failed: see above"
+        libc6 libc6-dev linux-libc-dev "libgcc-$gcc-dev" "libstdc++-$gcc-dev" "gcc-$gcc-base" || die "apt-get $failed failed: see above"
     for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
     find "$work/root" -type l -lname '/*' | while read -r link; do
         ln -sfrn "$work/root$(readlink "$link")" "$link"
@@ -44,7 +44,9 @@ get_sysroot() {
 
 # compile OPTION... is go build as a release needs it. netgo and osusergo are without glibc's plug-ins.
 compile() {
-    CC="gcc --sysroot=$sysroot" CGO_ENABLED=1 GOFLAGS='' go build -trimpath -buildvcs=false \
+    local libraries=$sysroot/usr/lib
+    # gcc would look in its own folders first.
+    CC="gcc --sysroot=$sysroot -B$libraries/x86_64-linux-gnu/ -B$libraries/gcc/x86_64-linux-gnu/$gcc/" CGO_ENABLED=1 GOFLAGS='' go build -trimpath -buildvcs=false \
         -ldflags "-s -w -X '$module/cmd/train/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
 }
 
@@ -100,9 +102,8 @@ for file in "${nvcc%/bin/nvcc}/EULA.txt" /usr/share/doc/nvidia-cuda-dev/copyrigh
     [[ $eula || ! -f $file ]] || eula=$file
 done
 [[ $eula ]] || die "found no licence of CUDA's runtime, such as EULA.txt beside bin/nvcc"
-gcc=/usr/share/doc/gcc-$(gcc -dumpversion)-base/copyright
 GOFLAGS='' CGO_ENABLED=1 go run ./tools/sbom -o "$dir" -version "$version" -created "$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)" \
-    -tags cuda,netgo,osusergo -with "cuda-runtime=$eula" -with "libstdc++-and-libgcc=$gcc" ./cmd/train ./tools/allocbench ./cmd/libmlpool
+    -tags cuda,netgo,osusergo -with "cuda-runtime=$eula" -with "libstdc++-and-libgcc=$sysroot/usr/share/doc/gcc-$gcc-base/copyright" ./cmd/train ./tools/allocbench ./cmd/libmlpool
 
 find "$dir" -type f -name '*' ! -perm -u+x -exec chmod 644 {} +
 (cd "$dir" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum) >build/SHA256SUMS
