@@ -36,7 +36,7 @@ endif
 endif
 
 # For a release the newest GPUs have PTX, which their driver compiles, and every other major architecture has code, which
-# its minor ones run too. All of it is compressed.
+# its minor ones run too. All of it is compressed, and names no temporary files.
 kernels_arch := -arch=$(CUDA_ARCH)
 ifeq ($(CUDA_ARCH),release)
 kernels_majors := $(shell $(NVCC) --list-gpu-code 2>/dev/null | sed -n 's/^sm_\([789]0\|1[0-9]0\)$$/\1/p')
@@ -87,6 +87,7 @@ $(kernels_compiler): FORCE
 $(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler) | $(kernels_build)/said
 	@mkdir -p $(@D)
 	$(NVCC) $(kernels_arch) $(if $(filter %warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
+	$(if $(filter release,$(CUDA_ARCH)),objcopy --wildcard --strip-symbol='tmpxft_*' $@)
 else
 kernels_for := a GPU that the CPU emulates: a minute
 EMULATOR := $(KERNELS)/emulator

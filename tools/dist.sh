@@ -47,7 +47,7 @@ compile() {
     local libraries=$sysroot/usr/lib
     # gcc would look in its own folders first.
     CC="gcc --sysroot=$sysroot -B$libraries/x86_64-linux-gnu/ -B$libraries/gcc/x86_64-linux-gnu/$gcc/" CGO_ENABLED=1 GOFLAGS='' go build -trimpath -buildvcs=false \
-        -ldflags "-s -w -X '$module/cmd/train/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
+        -ldflags "-s -w -buildid= -B none -X '$module/cmd/train/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
 }
 
 # check FILE refuses a program that is too large, or needs more than an old glibc.

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Sets the module path of this working tree: in go.mod and in every import.
+#
+#   tools/rename_module.sh PATH    as in example.com/you/mlpool
+
+set -euo pipefail
+[[ ${1-} =~ ^[a-z0-9.-]+\.[a-z]+(/[A-Za-z0-9._~-]+)+$ && $# == 1 ]] ||
+    { echo "usage: ${0##*/} PATH, as in example.com/you/mlpool" >&2; exit 2; }
+cd "$(dirname "$0")/.."
+old=$(sed -n 's/^module //p' go.mod)
+# Import paths stand in quotes; go list prints some in other tests and scripts.
+find . -path ./.git -prune -o -path ./build -prune -o -path ./logs -prune -o -type f -name '*.go' -print0 |
+    xargs -0 sed -i "s|\"${old//./\\.}/|\"$1/|g"
+sed -i "s|^module .*|module $1|" go.mod
+gofmt -w $(git ls-files '*.go' 2>/dev/null || find . -name '*.go')
