@@ -8,8 +8,8 @@ set -euo pipefail
     { echo "usage: ${0##*/} PATH, as in example.com/you/mlpool" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 old=$(sed -n 's/^module //p' go.mod)
-# Import paths stand in quotes; go list prints some in other tests and scripts.
-find . -path ./.git -prune -o -path ./build -prune -o -path ./logs -prune -o -type f -name '*.go' -print0 |
-    xargs -0 sed -i "s|\"${old//./\\.}/|\"$1/|g"
+sources() { find . \( -name .git -o -path ./build -o -path ./logs \) -prune -o -type f -name '*.go' -print0; }
+# Import paths stand in quotes, also where a test or a generator has one.
+sources | xargs -0 sed -i "s|\"${old//./\\.}/|\"$1/|g"
 sed -i "s|^module .*|module $1|" go.mod
-gofmt -w $(git ls-files '*.go' 2>/dev/null || find . -name '*.go')
+sources | xargs -0 gofmt -w
