@@ -1,3 +1,5 @@
+//go:build linux && cgo && !cuda && !race
+
 package tools
 
 import (
@@ -9,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestRenameModule renames a copy of this module, builds it, and imports it from another module.
+// TestRenameModule renames a copy of this module, builds it, and imports it from another module. It is slow, and
+// does not depend on tags: one configuration runs it.
 func TestRenameModule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the module under another path")
