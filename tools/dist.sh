@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds build/mlpool-VERSION-linux-amd64.tar.gz, a release for machines with glibc 2.28 or later. With a
-# driver it trains on the GPU; it needs no Go and no CUDA. The same commit and toolkit give the same bytes.
+# driver it trains on the GPU; it needs no Go and no CUDA. The same commit and toolkit give the same bytes, in the
+# same folder: nvcc names things by it.
 #
 #   tools/dist.sh
 #
@@ -93,6 +94,15 @@ cp cmd/libmlpool/mlpool.{h,hpp,py} "$dir/lib/"
 cp -r configs "$dir/configs"
 rm "$dir"/configs/*.go
 cp LICENSE CHANGELOG.md "$dir/"
+cat >"$dir/README" <<'END'
+bin/train configs/mnist.toml       trains on the GPU, or on the CPU if there is none;
+                                   a smaller model: configs/mnist_cpu.toml
+bin/train -help                    every flag; man share/man/man1/train.1
+PYTHONPATH=lib python3 ...         import mlpool: the pool in PyTorch, see lib/mlpool.py
+source share/completions/train.bash
+sha256sum -c SHA256SUMS            checks every file
+licenses, sbom.spdx.json           what is linked in
+END
 manual "$dir/bin/train" "train a multilayer perceptron on MNIST, and compare allocators of GPU memory" >"$dir/share/man/man1/train.1"
 manual "$dir/bin/allocbench" "compare allocators of GPU memory on recorded traces" >"$dir/share/man/man1/allocbench.1"
 for shell in bash zsh fish; do "$dir/bin/train" -completion "$shell" >"$dir/share/completions/train.$shell"; done
