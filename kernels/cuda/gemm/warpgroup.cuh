@@ -194,7 +194,7 @@ struct Consumer {
     if (x >= e.m) return;
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
-      const int y = n0 + n + 8 * j;
+      const int y = n0 + first_column() + n + 8 * j;
       if (y >= e.n) continue;
       float2 first = rows_of(j, 0), second = rows_of(j, 1);
 #pragma unroll
