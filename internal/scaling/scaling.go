@@ -1,5 +1,5 @@
 // Package scaling is a rough model of how ranks, one on each GPU, exchange the updates of a step, as package
-// kernels/device does, and of what a step waits for. Its constants are those of two H200s over NVLink, in
+// kernels/device does, and of what a step waits for. Its constants fit two and four H200s over NVLink, in
 // assets/scaling_h200.csv; tools/figures draws it through what was measured.
 //
 // A step takes T on one GPU. The weights are S MB in B buckets. N ranks on one host take, with the
@@ -9,8 +9,9 @@
 //
 // and two ranks, which gather, X = B·l + S·v + 4·S·a. Rounded copies are left out: a rank makes them itself.
 //
-// A step waits for its last bucket, and for what takes longer than itself: E = max(X/B, X−T). The efficiency
-// of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
+// A step waits for its last bucket, and for what takes longer than a third of itself, the time between the first
+// wgrad and the GEMM that reads those weights again, less what NVLink and GEMMs take from each other:
+// E = max(X/B, X−T/3). The efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
 // Ranks on H hosts of G GPUs, N = H·G, have no symmetric memory, so they all-reduce. NCCL moves that through
 // all G network adapters of a host at w MB/µs each, and every rank adds all updates:
@@ -28,7 +29,9 @@ package scaling
 const (
 	StepUS     = 20   // µs of a step in addition to its GEMMs' arithmetic: launches, and small waves
 	transferUS = 20   // of a transfer in addition to its bytes: copy engines of all ranks wait for each other
-	megaUS     = 3    // of a MB over NVLink, beside GEMMs
+	gatherUS   = 3    // of a MB over NVLink
+	scatterUS  = 6    // of a MB between more than two, beside GEMMs
+	hidden     = 3    // the part of a step that hides an exchange: a third
 	addUS      = 0.25 // of a MB that the addition to the weights reads or writes
 	bucketMega = 6.3  // as kernels/device divides weights into buckets
 	gathering  = 4    // ranks that all-gather the updates of one bucket there, rather than scatter them; of several, two
@@ -57,14 +60,14 @@ func Of(weights float64, layers, ranks int) Exchange {
 func (e Exchange) US() float64 {
 	n, b := float64(e.Ranks), float64(e.Buckets)
 	if e.Ranks == 2 || e.Buckets == 1 && e.Ranks <= gathering {
-		return b*transferUS + megaUS*(n-1)*e.Mega + addUS*(n+2)*e.Mega
+		return b*transferUS + gatherUS*(n-1)*e.Mega + addUS*(n+2)*e.Mega
 	}
-	return b*2*transferUS + megaUS*2*e.Mega*(n-1)/n + addUS*(1+2/n)*e.Mega
+	return b*2*transferUS + scatterUS*2*e.Mega*(n-1)/n + addUS*(1+2/n)*e.Mega
 }
 
 // Exposed returns the µs of the exchange for which a step of alone µs waits.
 func (e Exchange) Exposed(alone float64) float64 {
-	return max(e.US()/float64(e.Buckets), e.US()-alone)
+	return max(e.US()/float64(e.Buckets), e.US()-alone/hidden)
 }
 
 // Weak returns the efficiency of ranks, each of which trains batches that take one GPU alone µs.
@@ -84,5 +87,5 @@ func (e Exchange) Strong(alone float64) float64 {
 func (e Exchange) Adapter(hosts int, alone float64) (mega, rate float64) {
 	n := float64(e.Ranks)
 	mega = 2 * e.Mega * (n - 1) / n / (n / float64(hosts))
-	return mega, 1e3 * mega / alone
+	return mega, 1e3 * mega / (alone / hidden)
 }

@@ -15,10 +15,10 @@ func TestExchange(t *testing.T) {
 		strong                float64
 		adapterMB, adapterGBs float64 // on 8 hosts
 	}{
-		{"one bucket gathers", Exchange{Ranks: 2, Buckets: 1, Mega: 1}, 100, 24, 24, 100.0 / 124, 50.0 / 84, 4, 40},
-		{"many scatter", Exchange{Ranks: 8, Buckets: 2, Mega: 16}, 1000, 169, 84.5, 1000 / 1084.5, 125 / (142.5 + 84.5), 28, 28},
-		{"two ranks gather", Exchange{Ranks: 2, Buckets: 2, Mega: 16}, 100, 104, 52, 100.0 / 152, 50.0 / (60 + 52), 64, 640},
-		{"64", Of(wide, 4, 64), 1000, 510.34, 127.585, 1000 / 1127.585, 15.625 / 510.34, 13.987, 13.987},
+		{"one bucket gathers", Exchange{Ranks: 2, Buckets: 1, Mega: 1}, 100, 24, 24, 100.0 / 124, 50.0 / 84, 4, 120},
+		{"many scatter", Exchange{Ranks: 8, Buckets: 2, Mega: 16}, 1000, 253, 126.5, 1000 / 1126.5, 125 / (142.5 + 205.5), 28, 84},
+		{"two ranks gather", Exchange{Ranks: 2, Buckets: 2, Mega: 16}, 100, 104, 70.667, 100.0 / 170.667, 50.0 / (60 + 84), 64, 1920},
+		{"64", Of(wide, 4, 64), 1000, 846.03, 512.70, 1000 / 1512.70, 15.625 / 869.59, 13.987, 41.961},
 	} {
 		near := func(what string, got, want float64) {
 			if math.Abs(got-want) > 1e-3*want {

@@ -21,6 +21,8 @@ func fileTable(s *source) string {
 		{"builds_h200.csv", "epochs before and after the division into packages, 454bf1b and 3c34f04", "tools/builds.sh"},
 		{"pool_bench_h200.txt", "the pool's benchmarks before and after it", "go test -bench"},
 		{"rounding_h200.csv", "epochs by what is rounded", "tools/builds.sh"},
+		{"gemm_changes_h200.csv", "epochs before and after changes of the GEMM kernels", "build/train"},
+		{"exchange_h200.csv", "epochs on several GPUs, by how they exchange updates", "build/train"},
 		{"fewer_kernels_h200.csv", "epochs with 206 GEMM kernels and with 59", "build/train"},
 		{"numerics_h200.csv", "distance from float64", "tools/numerics.py"},
 		{scalingFile, "one GPU and several", "tools/ranks.sh"},

