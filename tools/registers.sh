@@ -2,20 +2,26 @@
 # Prints the registers and spilled bytes of every kernel as CSV, as kernels.mk has nvcc
 # compile them for compute capability 9.0:
 #
-#   tools/registers.sh > assets/registers_sm90.csv
+#   tools/registers.sh [OBJECTS] > assets/registers_sm90.csv
 #
-# NVCC names a compiler other than the one on PATH. Before 12.1 it compiles no kernels by TMA
-# and by warpgroup MMA.
+# OBJECTS is a new folder, such as build/kernels-sm_90, that keeps the objects and, as the file log, what
+# nvcc printed. NVCC names a compiler other than the one on PATH. Before 12.1 it compiles no kernels by
+# TMA and by warpgroup MMA.
 
 set -euo pipefail
 
 case ${1-} in -h | --help) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
-[[ $# == 0 ]] || { echo "usage: [NVCC=COMPILER] ${0##*/} > FILE" >&2; exit 2; }
+[[ $# -le 1 ]] || { echo "usage: [NVCC=COMPILER] ${0##*/} [OBJECTS] > FILE" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 nvcc=$(type -P "${NVCC:-nvcc}") || { echo "${0##*/}: no ${NVCC:-nvcc} here: NVCC names the compiler" >&2; exit 1; }
 release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
-objects=$(mktemp -d)
-trap 'rm -rf "$objects"' EXIT
+if (($#)); then
+    objects=$1
+    mkdir "$objects"
+else
+    objects=$(mktemp -d)
+    trap 'rm -rf "$objects"' EXIT
+fi
 
 # rows turns nvcc's command lines, and what ptxas prints about each file's kernels, into rows.
 # Of a kernel compiled for both sm_90 and sm_90a, a GPU takes the second.
