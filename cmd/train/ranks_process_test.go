@@ -108,24 +108,25 @@ func TestRankProcesses(t *testing.T) {
 	}
 }
 
-// TestScatteredRankProcesses trains a model of two buckets, whose updates are scattered, or all-reduced
-// if graphs cannot have that. A sum of two has no order.
+// TestScatteredRankProcesses trains a model of two buckets, whose updates more than two ranks scatter, or all-reduce
+// if graphs cannot have that.
 func TestScatteredRankProcesses(t *testing.T) {
 	r := newProcessRanks(t)
+	const ranks = 3
 	dir := t.TempDir()
-	for prefix, n := range map[string]uint32{"train": 12, "t10k": 4} { // an emulated GPU is slow
+	for prefix, n := range map[string]uint32{"train": 18, "t10k": 4} { // an emulated GPU is slow
 		traintest.WriteIDX(t, filepath.Join(dir, prefix+"-images-idx3-ubyte.gz"), []uint32{n, 4, 4}, bytes.Repeat([]byte{0, 30, 0, 200}, int(4*n)))
 		traintest.WriteIDX(t, filepath.Join(dir, prefix+"-labels-idx1-ubyte.gz"), []uint32{n}, bytes.Repeat([]byte{1, 7}, int(n/2)))
 	}
 	args := []string{"-set", "data.data_dir=" + dir, "-set", "model.feat_dim=1300", "-set", "model.num_layers=3",
 		"-set", "train.num_epochs=1", "-set", "train.executor=graph", "-set", "train.bsz=3"}
-	scattered := r.losses(2, args...)
+	scattered := r.losses(ranks, args...)
 	t.Setenv("FAKE_NCCL", "stale")
-	if reduced := r.losses(2, args...); !slices.Equal(reduced, scattered) {
+	if reduced := r.losses(ranks, args...); !slices.Equal(reduced, scattered) {
 		t.Errorf("the losses are %v, by all-reduces %v", scattered, reduced)
 	}
 	t.Setenv("FAKE_NCCL", "refuses")
-	if said, err := r.train(2, args...); err == nil || !strings.Contains(said, "nccl: AllToAll: invalid usage") {
+	if said, err := r.train(ranks, args...); err == nil || !strings.Contains(said, "nccl: AllToAll: invalid usage") {
 		t.Errorf("the first collective is no all-to-all: %v, %s", err, said)
 	}
 }
