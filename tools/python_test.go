@@ -44,7 +44,8 @@ func TestPython(t *testing.T) {
 		{"torch_memory_worker_test.py", []string{"torch_memory_worker.py", "common.py"}},
 	} {
 		t.Run(c.test, func(t *testing.T) {
-			t.Parallel()                                   // each is a process of its own, which mostly waits
+			// Each is a process of its own, which mostly waits.
+			t.Parallel()
 			for _, name := range append(c.files, c.test) { // so that go test sees changes
 				if _, err := os.ReadFile(name); err != nil {
 					t.Fatal(err)
