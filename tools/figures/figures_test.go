@@ -62,6 +62,34 @@ func wantColor(t *testing.T, png []byte, i int, name string) {
 	}
 }
 
+// written writes tables and pictures from a copy of assets in which a file has another text, and returns the
+// copy's folder. assets/README.md must then have all that is wanted. With wrong there must be that error instead.
+func written(t *testing.T, name, file, text string, want []string, wrong string) (dir string) {
+	t.Helper()
+	dir = copied(t)
+	if err := os.WriteFile(filepath.Join(dir, "assets", file), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	err := run([]string{"-root", dir}, &said)
+	if wrong != "" {
+		if err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: error %v, want %q", name, err, wrong)
+		}
+		return dir
+	}
+	if err := errors.Join(err, run([]string{"-check", "-root", dir}, &said)); err != nil || said.Len() > 0 {
+		t.Errorf("%s: error %v, said %q", name, err, &said)
+	}
+	readme := read(t, filepath.Join(dir, "assets/README.md"))
+	for _, one := range want {
+		if !strings.Contains(readme, one) {
+			t.Errorf("%s: assets/README.md does not have %q", name, one)
+		}
+	}
+	return dir
+}
+
 // TestBF16 adds figures of bf16 to files without them: the tables then have rows of them.
 func TestBF16(t *testing.T) {
 	dir := copied(t)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,33 +32,13 @@ func TestPeers(t *testing.T) {
 			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n"}},
 		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", not a number`},
 	} {
-		dir := copied(t)
 		changed := strings.ReplaceAll(string(text), c.old, c.new)
 		if c.old == "" {
 			changed = string(text)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "assets", peersFile), []byte(changed), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		var said bytes.Buffer
-		err := run([]string{"-root", dir}, &said)
+		dir := written(t, c.name, peersFile, changed, c.want, c.err)
 		if c.err != "" {
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%s: error %v, want %q", c.name, err, c.err)
-			}
 			continue
-		}
-		if err := errors.Join(err, run([]string{"-check", "-root", dir}, &said)); err != nil || said.Len() > 0 {
-			t.Errorf("%s: error %v, said %q", c.name, err, &said)
-		}
-		readme, err := os.ReadFile(filepath.Join(dir, "assets/README.md"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range c.want {
-			if !strings.Contains(string(readme), want) {
-				t.Errorf("%s: assets/README.md does not have %q", c.name, want)
-			}
 		}
 		png, err := os.ReadFile(filepath.Join(dir, "assets/peers.png"))
 		if err != nil {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,26 +35,9 @@ func TestRanks(t *testing.T) {
 		{"not alone", scalingLines + "2048,bf16,graph,4,4096,8,1,8000000,500,0.8\n", false, nil, "no line of one GPU before 2048, bf16 on 4"},
 		{"no width", strings.ReplaceAll(scalingLines, "2048,tf32", "wide,tf32"), false, nil, `feat_dim is "wide", not a number`},
 	} {
-		dir := copied(t)
-		if err := os.WriteFile(filepath.Join(dir, "assets", scalingFile), []byte(scalingHead+c.lines), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		var said bytes.Buffer
-		err := run([]string{"-root", dir}, &said)
+		dir := written(t, c.name, scalingFile, scalingHead+c.lines, c.want, c.err)
 		if c.err != "" {
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%s: error %v, want %q", c.name, err, c.err)
-			}
 			continue
-		}
-		if err := errors.Join(err, run([]string{"-check", "-root", dir}, &said)); err != nil || said.Len() > 0 {
-			t.Errorf("%s: error %v, said %q", c.name, err, &said)
-		}
-		readme := read(t, filepath.Join(dir, "assets/README.md"))
-		for _, want := range c.want {
-			if !strings.Contains(readme, want) {
-				t.Errorf("%s: assets/README.md does not have %q", c.name, want)
-			}
 		}
 		png, err := os.ReadFile(filepath.Join(dir, "assets", ranksName+".png"))
 		if (err == nil) != c.drawn {
