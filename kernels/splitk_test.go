@@ -109,7 +109,7 @@ func (c splitKCase) operand(columns int) []float32 {
 	return v
 }
 
-// sum is an element without its sign, where so many CTAs share a tile.
+// sum returns an element of a tile that ctas CTAs share, without its sign.
 func (c splitKCase) sum(ctas int) float32 {
 	kTiles := c.k / kTile
 	return half*half + float32(kTiles-kTiles/ctas)

@@ -9,9 +9,8 @@
 //
 // and two ranks, which gather, X = B·l + S·v + 4·S·a. Rounded copies are left out: a rank makes them itself.
 //
-// A step waits for its last bucket, and for what takes longer than a third of itself, the time between the first
-// wgrad and the GEMM that reads those weights again, less what NVLink and GEMMs take from each other:
-// E = max(X/B, X−T/3). The efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
+// A step hides an exchange behind a third of its time, which fits what was measured, and waits for the rest, and at
+// least for the last bucket: E = max(X/B, X−T/3). The efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
 // Ranks on H hosts of G GPUs, N = H·G, have no symmetric memory, so they all-reduce. NCCL moves that through
 // all G network adapters of a host at w MB/µs each, and every rank adds all updates:

@@ -7,8 +7,9 @@ import (
 	"mlpool/kernels"
 )
 
-// An exchange is how the ranks exchange the updates of a bucket. Package mlpool/internal/scaling has its time. With all of them the weights change by
-// the same sum, whose order is that of the ranks unless a library chooses another.
+// An exchange is how the ranks exchange the updates of a bucket. Package mlpool/internal/scaling has its time.
+// With all of them the weights change by the same sum, whose order is that of the ranks unless a library
+// chooses another.
 type exchange uint8
 
 const (

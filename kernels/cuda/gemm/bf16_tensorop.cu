@@ -18,8 +18,8 @@ struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
 struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};
 struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
-// Unaligned is for rows that are not whole chunks: correct, and not fast. It stores to shared memory without cp.async,
-// and compute-sanitizer's racecheck does not follow named barriers: so it has one slice.
+// Unaligned is for rows that are not whole chunks: correct, and not fast. It stores to shared memory without cp.async.
+// It has one slice, since compute-sanitizer's racecheck reports such stores as races where named barriers divide them.
 struct Unaligned : Config<64, 64, 32, 2, 2, 1, 2, 3> {};
 // Wgrad is for wgrads of a small batch: four layers of 784×784 are 392 tiles, and NarrowWgrad takes four more for their
 // classifier: three on each SM. A batch of 128 is copied at once.

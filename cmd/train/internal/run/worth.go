@@ -10,7 +10,7 @@ import (
 )
 
 // An estimate says how much faster ranks train than one GPU with the batch of each: see package scaling.
-// TestEstimate compares it with trainings on one and two H200s.
+// TestEstimate compares it with trainings on one, two and four H200s.
 type estimate struct {
 	scaling.Exchange
 	flops float64 // of a row of a step
