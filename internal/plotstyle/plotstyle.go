@@ -3,16 +3,14 @@ package plotstyle
 
 import (
 	"image/color"
-	"io"
+	"sync"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
+	"codeberg.org/go-fonts/liberation/liberationsansregular"
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/opentype"
 )
 
-// DPI is the resolution of every picture, sharp on a screen that shows it at half its size.
+// DPI is the resolution of every PNG, sharp on a screen that shows it at half its size.
 const DPI = 192
 
 // Palette is the palette of Okabe and Ito, which the colour-blind can distinguish, with grey
@@ -28,48 +26,24 @@ var Palette = []color.NRGBA{
 	{127, 127, 127, 255}, // grey
 }
 
-// dashes distinguish curves of one colour.
-var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}, {8, 3, 2, 3}}
-
-// Line is the style of curve i.
-func Line(i int, width vg.Length) draw.LineStyle {
-	return draw.LineStyle{
-		Color:  Palette[i%len(Palette)],
-		Width:  width,
-		Dashes: dashes[i/len(Palette)%len(dashes)],
+var liberationSans = sync.OnceValue(func() *opentype.Font {
+	f, err := opentype.Parse(liberationsansregular.TTF)
+	if err != nil {
+		panic(err) // it is linked in, and read whenever a test draws
 	}
-}
+	return f
+})
 
-// marks distinguish the points of curves with different dashes.
-var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}}
-
-// Mark is the style of a point of curve i.
-func Mark(i int, radius vg.Length) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: Palette[i%len(Palette)], Radius: radius, Shape: marks[i/len(Palette)%len(marks)]}
-}
-
-// New returns an empty plot with the project's fonts.
-func New(title string, size vg.Length) *plot.Plot {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	p := plot.New()
-	p.Title.Text = title
-	p.Title.TextStyle.Font.Size = size
-	p.Title.Padding = 6
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Label.TextStyle.Font.Size = 11
-		axis.Label.Padding = 3
-		axis.Tick.Label.Font.Size = 10
+// Face returns the font of all pictures. The size of an em is in pixels.
+func Face(size float64) font.Face {
+	face, err := opentype.NewFace(liberationSans(), &opentype.FaceOptions{Size: size, DPI: 72})
+	if err != nil {
+		panic(err) // there is none
 	}
-	return p
+	return face
 }
 
-// Canvas returns a white picture.
-func Canvas(width, height vg.Length) *vgimg.Canvas {
-	return vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(DPI), vgimg.UseBackgroundColor(color.White))
-}
-
-// WritePNG writes a picture.
-func WritePNG(w io.Writer, c *vgimg.Canvas) error {
-	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
-	return err
+// TextWidth returns the width of a text in that font, in pixels.
+func TextWidth(s string, size float64) float64 {
+	return float64(font.MeasureString(Face(size), s)) / 64
 }

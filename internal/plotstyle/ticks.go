@@ -3,13 +3,17 @@ package plotstyle
 import (
 	"math"
 	"strconv"
-
-	"gonum.org/v1/plot"
 )
+
+// A Tick marks a value of an axis. It has no label if it is between two that have one.
+type Tick struct {
+	Value float64
+	Label string
+}
 
 // Ticks returns at most eight ticks at round numbers, no closer than closest. A nil text writes
 // a number with the digits that distinguish it from the next.
-func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
+func Ticks(low, high, closest float64, text func(float64) string) []Tick {
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/7)))
 	for i := 0; (high-low)/step > 7 || step < closest; i++ {
 		step *= [...]float64{2, 2.5, 2}[i%3] // 1, 2, 5, 10
@@ -18,17 +22,17 @@ func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
 		decimals := max(0, -int(math.Floor(math.Log10(step))))
 		text = func(v float64) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 	}
-	var ticks []plot.Tick
+	var ticks []Tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
 		v := i*step + 0 // not −0
-		ticks = append(ticks, plot.Tick{Value: v, Label: text(v)})
+		ticks = append(ticks, Tick{Value: v, Label: text(v)})
 	}
 	return ticks
 }
 
 // LogTicks returns ticks at 1, 2 and 5 times the powers of ten or, if those are many, at the
 // powers, with marks without labels in between. For a range too short for that it returns Ticks.
-func LogTicks(low, high float64, text func(float64) string) []plot.Tick {
+func LogTicks(low, high float64, text func(float64) string) []Tick {
 	if high/low < 4 {
 		return Ticks(low, high, 0, text)
 	}
@@ -36,10 +40,10 @@ func LogTicks(low, high float64, text func(float64) string) []plot.Tick {
 		text = short
 	}
 	labelled := func(digit int) bool { return digit == 1 || high/low <= 1e3 && (digit == 2 || digit == 5) }
-	var ticks []plot.Tick
+	var ticks []Tick
 	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
 		for digit := 1; digit <= 9; digit++ {
-			t := plot.Tick{Value: float64(digit) * math.Pow(10, e)}
+			t := Tick{Value: float64(digit) * math.Pow(10, e)}
 			if t.Value < low || t.Value > high {
 				continue
 			}
@@ -52,16 +56,16 @@ func LogTicks(low, high float64, text func(float64) string) []plot.Tick {
 	return ticks
 }
 
-// decades are powers of ten, at most five of them with labels.
-func decades(low, high float64, text func(float64) string) []plot.Tick {
+// Decades returns powers of ten, at most five of them with labels.
+func Decades(low, high float64, text func(float64) string) []Tick {
 	if text == nil {
 		text = short
 	}
 	first, last := math.Ceil(math.Log10(low)-1e-9), math.Floor(math.Log10(high)+1e-9)
 	every := math.Ceil((last - first + 1) / 5)
-	var ticks []plot.Tick
+	var ticks []Tick
 	for e := first; e <= last; e++ {
-		t := plot.Tick{Value: math.Pow(10, e)}
+		t := Tick{Value: math.Pow(10, e)}
 		if math.Mod(e-first, every) == 0 {
 			t.Label = text(t.Value)
 		}

@@ -3,12 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"slices"
-
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"mlpool/internal/gap"
 	"mlpool/internal/text"
@@ -120,16 +115,16 @@ func scale(top int64) (float64, string) {
 }
 
 // causeBars draws the split of each run as a bar.
-func (p Page) causeBars(at []int, splits []gap.Split, top int64) template.HTML {
+func (p Page) causeBars(at []int, splits []gap.Split, top int64) markup {
 	unit, name := scale(top)
 	var lines []line
 	for j, i := range at {
 		g := splits[j]
-		lines = append(lines, line{p.Runs[i].Name, live, []float64{float64(g.Reserved) / unit}, text.Bytes(g.Reserved), func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
+		lines = append(lines, line{p.Runs[i].Name, live, []float64{float64(g.Reserved) / unit}, text.Bytes(g.Reserved), func(p *plot, x func(float64) float64, y float64) {
 			sum := 0.
 			part := func(colour role, bytes int64) {
 				to := sum + float64(max(0, bytes))/unit
-				c.FillPolygon(colour, rect(x(sum), y-8, x(to), y+8))
+				p.area(colour, rect(x(sum), y-8, x(to), y+8)...)
 				sum = to
 			}
 			part(live, g.Live)
@@ -142,46 +137,34 @@ func (p Page) causeBars(at []int, splits []gap.Split, top int64) template.HTML {
 }
 
 // causeAreas draws live bytes, and on top of them the bytes of each cause, over the moments of a run.
-func (p Page) causeAreas(r Run, top int64) template.HTML {
+func (p Page) causeAreas(r Run, top int64) markup {
 	unit, name := scale(top)
 	all := r.Moments
 	label := fmt.Sprintf("Reserved memory of %s by cause at %s. %s", r.Name, text.Count(len(all), "moment"), gapText(all[fullest(all)].Gap))
-	return svg("half", label, half, 190, func(c draw.Canvas) {
-		pl := newPlot()
-		pl.X.Label.Text = "ms"
-		if p.Replay {
-			pl.X.Label.Text = "requests"
-		}
-		pl.X.Min = all[0].MS
-		pl.X.Max = max(all[len(all)-1].MS, pl.X.Min+1e-9)
-		pl.Y.Min, pl.Y.Max = 0, float64(top)/unit*1.04
-		pl.X.Tick.Marker, pl.Y.Tick.Marker = ticks(5, ""), ticks(4, name)
-		pl.Add(gridLines(false, true))
+	return svg("half", label, half, halfHeight, func(d *drawing) {
+		x := p.times(all[0].MS, all[len(all)-1].MS, "requests")
+		high := float64(top) / unit * 1.04
+		pl := newPlot(d, x, axis{high: high, ticks: ticks(0, high, 4, name)})
 		below := make([]float64, len(all))
 		area := func(colour role, bytes func(gap.Split) int64) {
-			var outline, back plotter.XYs
+			var outline, back []point
 			used := false
 			for i, m := range all {
 				more := float64(max(0, bytes(m.Gap))) / unit
-				back = append(back, plotter.XY{X: m.MS, Y: below[i]})
+				back = append(back, pl.at(m.MS, below[i]))
 				below[i] += more
-				outline = append(outline, plotter.XY{X: m.MS, Y: below[i]})
+				outline = append(outline, pl.at(m.MS, below[i]))
 				used = used || more > 0
 			}
-			if !used {
-				return
-			}
-			slices.Reverse(back)
-			// The points are finite, which is all that NewPolygon checks.
-			if polygon, err := plotter.NewPolygon(append(outline, back...)); err == nil {
-				polygon.Color, polygon.Width = colour, 0
-				pl.Add(polygon)
+			if used {
+				slices.Reverse(back)
+				d.area(colour, append(outline, back...)...)
 			}
 		}
+		pl.axes()
 		area(live, func(s gap.Split) int64 { return s.Live })
 		for cause := range gap.Causes {
 			area(cause0+role(cause), func(s gap.Split) int64 { return s.Bytes[cause] })
 		}
-		pl.Draw(draw.Crop(c, 0, -12, 0, -8))
 	})
 }

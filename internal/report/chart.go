@@ -1,22 +1,11 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"html"
-	"html/template"
-	"image/color"
-	"regexp"
+	"math"
 	"strconv"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"mlpool/internal/gap"
 	"mlpool/internal/plotstyle"
@@ -61,118 +50,152 @@ func (r role) variable() string {
 	return "--" + causeClass(gap.Cause(r-cause0))
 }
 
-// RGBA implements color.Color with a colour that marks the role in an SVG until styled
-// replaces it by the variable. Roles are far enough apart for any rounding.
-func (r role) RGBA() (red, green, blue, alpha uint32) {
-	return color.NRGBA{R: uint8(r%16)*16 + 8, G: uint8(r/16)*16 + 8, B: 0x88, A: 255}.RGBA()
+// A drawing is the elements of an SVG. The point (0, 0) is its upper left corner.
+type drawing struct {
+	strings.Builder
+	width, height float64
 }
 
-var (
-	preamble  = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)
-	hexColour = regexp.MustCompile(`#[0-9A-F]{6}`)
-	family    = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;(font-weight:normal;)?font-style:[^;"]*;`)
-	textTag   = regexp.MustCompile(`(?s)<text ([^>]*?font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
-)
+type point struct{ x, y float64 }
 
 // svg draws a picture. label describes it to screen readers.
-func svg(class, label string, width, height vg.Length, paint func(draw.Canvas)) template.HTML {
-	c := vgsvg.New(width, height)
-	paint(draw.New(c))
-	var b bytes.Buffer
-	// Writing to a bytes.Buffer does not fail.
-	_, _ = c.WriteTo(&b)
-	head := fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">`, class, width, height, html.EscapeString(label))
-	return template.HTML(head + styled(preamble.ReplaceAllString(b.String(), "")))
-}
-
-// styled leaves fonts and colours to the page. A text keeps the width of its layout in any
-// font.
-func styled(svg string) string {
-	svg = family.ReplaceAllString(svg, "")
-	svg = textTag.ReplaceAllStringFunc(svg, func(tag string) string {
-		m := textTag.FindStringSubmatch(tag)
-		size, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			return tag
-		}
-		w := textStyle(text0, vg.Length(size)).Width(html.UnescapeString(m[3]))
-		return fmt.Sprintf(`<text textLength="%.1f" lengthAdjust="spacingAndGlyphs" %s>%s</text>`, w, m[1], m[3])
-	})
-	return hexColour.ReplaceAllStringFunc(svg, func(hex string) string {
-		n, err := strconv.ParseUint(hex[1:], 16, 32)
-		if err != nil {
-			return hex
-		}
-		return "var(" + (role(n>>20) + 16*role(n>>12&0xF)).variable() + ")"
-	})
+func svg(class, label string, width, height float64, paint func(*drawing)) markup {
+	d := &drawing{width: width, height: height}
+	paint(d)
+	return markup(fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">%s</svg>`, class, width, height, html.EscapeString(label), d))
 }
 
 // chart draws a picture in both widths.
-func chart(label string, height vg.Length, paint func(draw.Canvas)) template.HTML {
+func chart(label string, height float64, paint func(*drawing)) markup {
 	return svg("wide", label, wide, height, paint) + svg("narrow", label, narrow, height, paint)
 }
 
-func textStyle(r role, size vg.Length) text.Style {
-	return text.Style{
-		Color: r, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size},
-		YAlign: draw.YCenter, Handler: plot.DefaultTextHandler,
+// px writes a length with at most two decimals.
+func px(v float64) string { return strconv.FormatFloat(math.Round(100*v)/100, 'f', -1, 64) }
+
+// path draws lines from point to point.
+func (d *drawing) path(style, end string, points []point) {
+	d.WriteString(`<path style="` + style + `" d="`)
+	for i, p := range points {
+		d.WriteString([]string{"M", "L"}[min(i, 1)] + px(p.x) + " " + px(p.y))
 	}
+	d.WriteString(end + `"/>`)
 }
 
-// newPlot returns an empty plot without a frame.
-func newPlot() *plot.Plot {
-	p := plotstyle.New("", fontSize)
-	p.BackgroundColor = nil
-	p.Title.Padding = 0
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Color = grid
-		a.LineStyle.Width = 0
-		a.Padding = 4
-		a.Tick.LineStyle.Width = 0
-		a.Tick.Length = 2
-		a.Tick.Label.Color, a.Tick.Label.Font.Size = muted, fontSize
-		a.Label.TextStyle.Color, a.Label.TextStyle.Font.Size = muted, fontSize
-	}
-	return p
+func (d *drawing) line(r role, width float64, points ...point) {
+	d.path("fill:none;stroke:var("+r.variable()+");stroke-width:"+px(width), "", points)
 }
 
-func gridLines(vertical, horizontal bool) *plotter.Grid {
-	g := plotter.NewGrid()
-	g.Vertical, g.Horizontal = draw.LineStyle{}, draw.LineStyle{}
-	if vertical {
-		g.Vertical = draw.LineStyle{Color: grid, Width: 1}
+func (d *drawing) area(r role, points ...point) {
+	d.path("fill:var("+r.variable()+")", "Z", points)
+}
+
+func (d *drawing) dot(r role, radius float64, at point) {
+	fmt.Fprintf(d, `<circle style="fill:var(%s)" cx="%s" cy="%s" r="%s"/>`, r.variable(), px(at.x), px(at.y), px(radius))
+}
+
+// Where a point is in a text that is drawn there.
+const (
+	atStart  = 0
+	atMiddle = 0.5
+	atEnd    = 1
+)
+
+// text draws a text whose middle has the height of the point. It is as wide as in plotstyle's font, whatever font
+// the reader has.
+func (d *drawing) text(r role, at point, align float64, text string) {
+	width := plotstyle.TextWidth(text, fontSize)
+	const middle = 0.36 // of the size, above the baseline
+	fmt.Fprintf(d, `<text textLength="%.1f" lengthAdjust="spacingAndGlyphs" x="%s" y="%s" style="fill:var(%s);font-size:%dpx">%s</text>`,
+		width, px(at.x-align*width), px(at.y+middle*fontSize), r.variable(), fontSize, html.EscapeString(text))
+}
+
+// An axis has a low and a high end, ticks, and a label.
+type axis struct {
+	low, high float64
+	log       bool
+	ticks     []plotstyle.Tick
+	label     string
+}
+
+// share returns where a value is, 0 at the low end and 1 at the high end. Values beyond an end are there.
+func (a axis) share(v float64) float64 {
+	v = min(max(v, a.low), a.high)
+	if a.log {
+		return math.Log(v/a.low) / math.Log(a.high/a.low)
 	}
-	if horizontal {
-		g.Horizontal = draw.LineStyle{Color: grid, Width: 1}
+	return (v - a.low) / (a.high - a.low)
+}
+
+// A plot is a rectangle of a drawing with the axis x below it, and y to its left.
+type plot struct {
+	*drawing
+	x, y                     axis
+	left, right, top, bottom float64
+}
+
+// Room around plots, in pixels.
+const (
+	underPlot   = 36 // for ticks and the label of x
+	abovePlot   = 8
+	afterPlot   = 12
+	afterLabels = 7 // of y
+)
+
+// newPlot returns a plot that fills a drawing.
+func newPlot(d *drawing, x, y axis) *plot {
+	widest := 0.
+	for _, t := range y.ticks {
+		widest = max(widest, plotstyle.TextWidth(t.Label, fontSize))
 	}
-	return g
+	return &plot{d, x, y, widest + afterLabels, d.width - afterPlot, abovePlot, d.height - underPlot}
+}
+
+// at returns the place of a pair of values.
+func (p *plot) at(x, y float64) point {
+	return point{p.left + p.x.share(x)*(p.right-p.left), p.bottom - p.y.share(y)*(p.bottom-p.top)}
+}
+
+// axes draws ticks and labels, with lines across the plot at the ticks of y or, if there are none, of x.
+func (p *plot) axes() {
+	across := p.y.ticks
+	if across == nil {
+		across = p.x.ticks
+	}
+	for _, t := range across {
+		ends := []point{{p.left, p.at(0, t.Value).y}, {p.right, p.at(0, t.Value).y}}
+		if p.y.ticks == nil {
+			ends = []point{{p.at(t.Value, 0).x, p.top}, {p.at(t.Value, 0).x, p.bottom}}
+		}
+		if t.Label != "" {
+			p.line(grid, 1, ends...)
+		}
+	}
+	for _, t := range p.y.ticks {
+		p.text(muted, point{p.left - afterLabels, p.at(0, t.Value).y}, atEnd, t.Label)
+	}
+	for _, t := range p.x.ticks {
+		half := plotstyle.TextWidth(t.Label, fontSize) / 2
+		p.text(muted, point{min(max(p.at(t.Value, 0).x, half), p.width-half), p.bottom + 11}, atMiddle, t.Label)
+	}
+	p.text(muted, point{(p.left + p.right) / 2, p.bottom + 27}, atMiddle, p.x.label)
 }
 
 // ticks returns at most n+1 ticks at round numbers, and no more than plotstyle's, the last with
 // the unit.
-func ticks(n int, unit string) plot.TickerFunc {
-	return func(low, high float64) []plot.Tick {
-		all := plotstyle.Ticks(low, high, (high-low)/float64(n), nil)
-		for i := range all {
-			all[i].Label = strings.Replace(all[i].Label, "-", "−", 1)
-		}
-		if len(all) > 0 {
-			all[len(all)-1].Label += unit
-		}
-		return all
+func ticks(low, high float64, n int, unit string) []plotstyle.Tick {
+	all := plotstyle.Ticks(low, high, (high-low)/float64(n), nil)
+	for i := range all {
+		all[i].Label = strings.Replace(all[i].Label, "-", "−", 1)
 	}
+	if len(all) > 0 {
+		all[len(all)-1].Label += unit
+	}
+	return all
 }
-
-// A painter is a function that implements plot.Plotter.
-type painter func(c draw.Canvas, p *plot.Plot)
-
-// Plot implements plot.Plotter.
-func (f painter) Plot(c draw.Canvas, p *plot.Plot) { f(c, p) }
 
 // rect returns the corners of a box.
-func rect(x0, y0, x1, y1 vg.Length) []vg.Point {
-	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
-}
+func rect(x0, y0, x1, y1 float64) []point { return []point{{x0, y0}, {x1, y0}, {x1, y1}, {x0, y1}} }
 
 // Units of axes.
 const (

@@ -2,14 +2,10 @@ package report
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
+	"mlpool/internal/plotstyle"
 	"mlpool/internal/stats"
 	"mlpool/internal/text"
 )
@@ -20,50 +16,39 @@ type line struct {
 	colour role
 	values []float64 // the axis should show these
 	note   string
-	paint  func(c draw.Canvas, x func(float64) vg.Length, y vg.Length)
+	paint  func(p *plot, x func(float64) float64, y float64)
 }
 
-const (
-	rowHeight = 30
-	axisSpace = 42
-)
+const rowHeight = 30
 
 // rows draws lines over one axis from low to high. A line whose values are all outside has
 // an arrow at that end of the axis.
-func rows(label, axis string, lines []line, low, high float64) template.HTML {
-	return chart(label, vg.Length(len(lines)*rowHeight+axisSpace), func(c draw.Canvas) {
-		style := textStyle(text0, fontSize)
-		var names, notes vg.Length
+func rows(label, unit string, lines []line, low, high float64) markup {
+	return chart(label, float64(len(lines)*rowHeight+underPlot), func(d *drawing) {
+		var names, notes float64
 		for _, l := range lines {
-			names, notes = max(names, style.Width(short(l.name))), max(notes, style.Width(l.note))
+			names = max(names, plotstyle.TextWidth(short(l.name), fontSize))
+			notes = max(notes, plotstyle.TextWidth(l.note, fontSize))
 		}
-		p := newPlot()
-		p.X.Label.Text = axis
-		p.X.Min, p.X.Max = low, high
-		p.Y.Min, p.Y.Max = -0.5, float64(len(lines))-0.5
-		p.HideY()
+		p := newPlot(d, axis{low: low, high: high, label: unit}, axis{})
+		p.left, p.right, p.top = names+12, d.width-notes-12, 0
 		// A label takes about 70 pixels with its space.
-		across := c.Max.X - c.Min.X - names - notes - 24
-		p.X.Tick.Marker = ticks(max(2, int(across/70)), "")
-		p.Add(gridLines(true, false), painter(func(inner draw.Canvas, p *plot.Plot) {
-			toX, toY := p.Transforms(&inner)
-			for i, l := range lines {
-				y := toY(float64(len(lines) - 1 - i))
-				c.FillText(style, vg.Point{X: c.Min.X, Y: y}, short(l.name))
-				right := style
-				right.XAlign = draw.XRight
-				c.FillText(right, vg.Point{X: c.Max.X, Y: y}, l.note)
-				switch {
-				case slices.Min(l.values) > high:
-					arrow(inner, l.colour, inner.Max.X, y, -1)
-				case slices.Max(l.values) < low:
-					arrow(inner, l.colour, inner.Min.X, y, 1)
-				default:
-					l.paint(inner, func(v float64) vg.Length { return toX(min(max(v, low), high)) }, y)
-				}
+		p.x.ticks = ticks(low, high, max(2, int((p.right-p.left)/70)), "")
+		p.axes()
+		x := func(v float64) float64 { return p.at(v, 0).x }
+		for i, l := range lines {
+			y := rowHeight * (float64(i) + 0.5)
+			d.text(text0, point{0, y}, atStart, short(l.name))
+			d.text(text0, point{d.width, y}, atEnd, l.note)
+			switch {
+			case slices.Min(l.values) > high:
+				d.arrow(l.colour, point{p.right, y}, -1)
+			case slices.Max(l.values) < low:
+				d.arrow(l.colour, point{p.left, y}, 1)
+			default:
+				l.paint(p, x, y)
 			}
-		}))
-		p.Draw(draw.Crop(c, names+12, -notes-12, 0, 0))
+		}
 	})
 }
 
@@ -76,13 +61,9 @@ func short(name string) string {
 	return name
 }
 
-// arrow points beyond x; direction -1 is to the right.
-func arrow(c draw.Canvas, colour role, x, y vg.Length, direction vg.Length) {
-	c.FillPolygon(colour, []vg.Point{{X: x, Y: y}, {X: x + 8*direction, Y: y + 5}, {X: x + 8*direction, Y: y - 5}})
-}
-
-func stroke(c draw.Canvas, colour role, width, x0, y0, x1, y1 vg.Length) {
-	c.StrokeLine2(draw.LineStyle{Color: colour, Width: width}, x0, y0, x1, y1)
+// arrow points beyond a point; direction -1 is to the right.
+func (d *drawing) arrow(r role, at point, direction float64) {
+	d.area(r, at, point{at.x + 8*direction, at.y + 5}, point{at.x + 8*direction, at.y - 5})
 }
 
 // far is how many times the middle run a run may take before it leaves the axis.
@@ -90,7 +71,7 @@ const far = 2
 
 // spreads draws the times of each run, with the median and the quartiles if there are
 // enough.
-func (p Page) spreads() template.HTML {
+func (p Page) spreads() markup {
 	unit, each := p.unit()
 	var medians []float64
 	for _, r := range p.Runs {
@@ -112,19 +93,19 @@ func (p Page) spreads() template.HTML {
 			low, high = min(low, slices.Min(t)), max(high, slices.Max(t))
 		}
 		colour := p.colourOf(i)
-		lines = append(lines, line{r.Name, colour, t, digits(middle) + " " + unit, func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
+		lines = append(lines, line{r.Name, colour, t, digits(middle) + " " + unit, func(p *plot, x func(float64) float64, y float64) {
 			dot := colour
 			if len(t) >= leastMedian {
 				dot += faint - run0
 			}
 			for _, v := range t {
-				c.DrawGlyph(draw.GlyphStyle{Color: dot, Radius: 3, Shape: draw.CircleGlyph{}}, vg.Point{X: x(v), Y: y})
+				p.dot(dot, 3, point{x(v), y})
 			}
 			if len(t) >= leastQuartiles {
-				stroke(c, colour, 2, x(stats.Quantile(t, 0.25)), y, x(stats.Quantile(t, 0.75)), y)
+				p.line(colour, 2, point{x(stats.Quantile(t, 0.25)), y}, point{x(stats.Quantile(t, 0.75)), y})
 			}
 			if len(t) >= leastMedian {
-				stroke(c, colour, 3, x(middle), y-9, x(middle), y+9)
+				p.line(colour, 3, point{x(middle), y - 9}, point{x(middle), y + 9})
 			}
 		}})
 	}
@@ -156,7 +137,7 @@ func padded(low, high float64) (float64, float64) {
 const farPercent = 60
 
 // intervals draws the differences from the first run.
-func (p Page) intervals() template.HTML {
+func (p Page) intervals() markup {
 	var lines []line
 	low, high := 0., 0.
 	for i, r := range p.Runs {
@@ -168,12 +149,12 @@ func (p Page) intervals() template.HTML {
 			low, high = min(low, d.Low), max(high, d.High)
 		}
 		colour := p.colourOf(i)
-		lines = append(lines, line{r.Name, colour, []float64{d.Percent}, percent(d.Percent), func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
-			stroke(c, muted, 1, x(0), c.Min.Y, x(0), c.Max.Y)
-			stroke(c, colour, 2, x(d.Low), y, x(d.High), y)
-			stroke(c, colour, 2, x(d.Low), y-4, x(d.Low), y+4)
-			stroke(c, colour, 2, x(d.High), y-4, x(d.High), y+4)
-			c.DrawGlyph(draw.GlyphStyle{Color: colour, Radius: 4, Shape: draw.CircleGlyph{}}, vg.Point{X: x(d.Percent), Y: y})
+		lines = append(lines, line{r.Name, colour, []float64{d.Percent}, percent(d.Percent), func(p *plot, x func(float64) float64, y float64) {
+			p.line(muted, 1, point{x(0), p.top}, point{x(0), p.bottom})
+			p.line(colour, 2, point{x(d.Low), y}, point{x(d.High), y})
+			p.line(colour, 2, point{x(d.Low), y - 4}, point{x(d.Low), y + 4})
+			p.line(colour, 2, point{x(d.High), y - 4}, point{x(d.High), y + 4})
+			p.dot(colour, 4, point{x(d.Percent), y})
 		}})
 	}
 	low, high = padded(min(low, -0.5), max(high, 0.5))
@@ -182,7 +163,7 @@ func (p Page) intervals() template.HTML {
 }
 
 // bars draws the time in the allocator.
-func (p Page) bars() template.HTML {
+func (p Page) bars() markup {
 	var lines []line
 	top := 0.
 	for i, r := range p.Runs {
@@ -192,8 +173,8 @@ func (p Page) bars() template.HTML {
 		}
 		top = max(top, v)
 		colour := p.colourOf(i)
-		lines = append(lines, line{r.Name, colour, []float64{v}, digits(v) + " µs", func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
-			c.FillPolygon(colour, rect(x(0), y-7, max(x(v), x(0)+1), y+7))
+		lines = append(lines, line{r.Name, colour, []float64{v}, digits(v) + " µs", func(p *plot, x func(float64) float64, y float64) {
+			p.area(colour, rect(x(0), y-7, max(x(v), x(0)+1), y+7)...)
 		}})
 	}
 	return rows("Time in the allocator by run. "+noted(lines), "µs a step", lines, 0, max(top, 1e-3)*1.02)

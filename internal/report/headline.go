@@ -53,11 +53,11 @@ func (p Page) explained() (said []string) {
 			live += t.AtPeak
 		}
 		first := p.Blocks[0]
-		who := first.Name()
+		who := first.name()
 		if first.Tag == "" {
 			who = "blocks without a tag"
 		}
-		parts = append(parts, fmt.Sprintf("at the peak, %s of %s live belong to %s", first.Live(), text.Bytes(live), who))
+		parts = append(parts, fmt.Sprintf("at the peak, %s of %s live belong to %s", text.Bytes(first.AtPeak), text.Bytes(live), who))
 	}
 	if len(p.Changes) > 0 {
 		if c := p.Changes[0]; c.To < c.From {

@@ -38,12 +38,10 @@ type box struct {
 	// Addr, Stream and Pool are those of a block of memory. Stream is empty for other boxes.
 	Addr         uintptr
 	Stream, Pool string
-
-	panel *panel
 }
 
-// Tip returns what is shown when pointed at.
-func (b box) Tip() string {
+// tip returns what is shown when pointed at.
+func (b box) tip() string {
 	if b.Stream == "" {
 		return b.Text
 	}
@@ -53,28 +51,17 @@ func (b box) Tip() string {
 // unbroken returns a label that does not wrap, so that it is shown whole or not at all.
 func unbroken(name string) string { return strings.ReplaceAll(name, " ", "\u00a0") }
 
-// Left and Width are in percent of the panel's axis.
-func (b box) Left() string  { return share(b.Start, b.panel.Length) }
-func (b box) Width() string { return share(b.Length, b.panel.Length) }
-
+// share returns a part in percent.
 func share(part, whole float64) string {
 	return strconv.FormatFloat(max(100*part/whole, 0), 'f', 4, 64)
 }
 
-// End is the end of the lane in percent of the panel's axis, and Mark the distance of its
-// marks in percent of the lane.
-func (l lane) End(p panel) string { return share(l.Used, p.Length) }
-func (l lane) Mark() string       { return share(l.Ticks, l.Used) }
-
-// Axis returns ticks for the width of a phone; the page's script adds more.
-func (p panel) Axis() []box {
+// axis returns ticks for the width of a phone; the page's script adds more.
+func (p panel) axis() []plotstyle.Tick {
 	const last = 0.93 // of the axis; a later label would be cut
-	var all []box
-	for i, t := range plotstyle.Ticks(0, last*p.Length, p.Length/4, nil) {
-		if i == 0 {
-			t.Label += " " + p.Unit
-		}
-		all = append(all, box{Start: t.Value, Label: t.Label, panel: &p})
+	all := plotstyle.Ticks(0, last*p.Length, p.Length/4, nil)
+	if len(all) > 0 {
+		all[0].Label += " " + p.Unit
 	}
 	return all
 }
@@ -99,11 +86,6 @@ func (p *panel) finish() {
 	}
 	if after := count(); after < before {
 		p.Note = fmt.Sprintf("Of %d boxes, neighbours narrower than %s %s are drawn as one, in the colour of the largest.", before, digits(least/2), p.Unit)
-	}
-	for i := range p.Lanes {
-		for j := range p.Lanes[i].Boxes {
-			p.Lanes[i].Boxes[j].panel = p
-		}
 	}
 }
 

@@ -134,7 +134,7 @@ func (e *encoder) text(s string) uint64 {
 
 // box returns the number of a box, without its place.
 func (e *encoder) box(b box) uint64 {
-	b.Start, b.Addr, b.panel = 0, 0, nil
+	b.Start, b.Addr = 0, 0
 	id, known := e.boxes[b]
 	if !known {
 		id = uint64(len(e.boxes))
@@ -188,7 +188,7 @@ func (p Page) encode(run string, all []Moment, d *mapPainter) (string, error) {
 		legend := shares(m.Map, d.colours)
 		body = binary.AppendUvarint(body, uint64(len(legend)))
 		for _, s := range legend {
-			for _, s := range []string{s.Class, s.Name, s.Count() + ", " + s.Size()} {
+			for _, s := range []string{s.Class, s.Name, s.count() + ", " + s.size()} {
 				body = binary.AppendUvarint(body, e.text(s))
 			}
 		}

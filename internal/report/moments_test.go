@@ -96,7 +96,7 @@ func decoded(t *testing.T, data string) (moments [][]string) {
 }
 
 func boxText(b box) string {
-	return fmt.Sprintf("%.0f+%.0f %s %q %q", b.Start, b.Length, b.Class, b.Label, b.Tip())
+	return fmt.Sprintf("%.0f+%.0f %s %q %q", b.Start, b.Length, b.Class, b.Label, b.tip())
 }
 
 // TestEncode wants each map back as it was drawn, also with addresses that go down and boxes that were merged.
@@ -124,7 +124,7 @@ func TestEncode(t *testing.T) {
 			drawn := newMapPainter(c, length).draw("x", m.Map)
 			want := []string{fmt.Sprint(int64(m.MS), p.when(m), gapText(m.Gap), segmentsText(m.Map), drawn.Note)}
 			for _, s := range shares(m.Map, c) {
-				want = append(want, s.Class+s.Name+s.Count()+", "+s.Size())
+				want = append(want, s.Class+s.Name+s.count()+", "+s.size())
 			}
 			for _, l := range drawn.Lanes {
 				want = append(want, l.Name, fmt.Sprint(inBytes(l.Used), inBytes(l.Ticks)))

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"slices"
@@ -15,12 +14,6 @@ import (
 
 	"mlpool/internal/text"
 )
-
-//go:embed page.html
-var pageHTML string
-
-//go:embed trace.html
-var traceHTML string
 
 //go:embed page.css
 var pageCSS string
@@ -31,16 +24,14 @@ var lanesJS string
 //go:embed moments.js
 var momentsJS string
 
-var page = template.Must(template.New("page").Parse(pageHTML + traceHTML))
-
-// A sheet is what the template of the page shows: numbers as text, charts as drawn.
+// A sheet is what the page shows: numbers as text, charts as drawn. A part that is empty is not shown.
 type sheet struct {
 	Title    string
 	Replay   bool
 	Several  bool
 	Policy   string // Content-Security-Policy: only the page's own style and script
-	Style    template.CSS
-	Script   template.JS
+	Style    markup
+	Script   markup
 	Headline []string
 
 	Columns []column // of the table below the headline
@@ -50,7 +41,7 @@ type sheet struct {
 	Heads  []string // of the table of the other facts
 	Differ []factRow
 
-	Spread, Differences, Allocator template.HTML
+	Spread, Differences, Allocator markup
 	Caption                        string // of the results
 	Medians                        bool   // a run was timed several times
 	Timed                          string // what was timed
@@ -60,7 +51,7 @@ type sheet struct {
 	Memory []figure
 
 	Causes     []causeTable
-	CauseBars  template.HTML
+	CauseBars  markup
 	CauseAreas []figure
 	CauseKey   []legend
 
@@ -77,9 +68,9 @@ type sheet struct {
 	StepNotes []string
 	Typical   string // how the step was chosen
 
-	Losses      template.HTML
-	ValLoss     template.HTML // by epoch
-	ValAcc      template.HTML
+	Losses      markup
+	ValLoss     markup // by epoch
+	ValAcc      markup
 	LossText    string
 	LossLegend  []legend
 	Maps        []figure
@@ -91,7 +82,7 @@ type sheet struct {
 // A figure shows one run.
 type figure struct {
 	Name, Text string
-	Chart      template.HTML
+	Chart      markup
 	Panel      panel
 	Legend     []mapShare
 	Same       string // a run with the same live blocks, which lists them
@@ -129,7 +120,7 @@ func Write(w io.Writer, p Page) error {
 	s := sheet{
 		Title: p.Title, Replay: p.Replay, Several: len(p.Runs) > 1,
 		Policy: "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'",
-		Style:  template.CSS(palettes() + pageCSS), Script: template.JS(script),
+		Style:  markup(palettes() + pageCSS), Script: markup(script),
 		Headline: p.headline(),
 	}
 	s.Headline[0] = strings.ReplaceAll(s.Headline[0], " %", "\u00a0%") // a line of the heading must not begin with %
@@ -146,7 +137,10 @@ func Write(w io.Writer, p Page) error {
 	if err := s.addMaps(p); err != nil {
 		return fmt.Errorf("report: cannot encode the maps: %w", err)
 	}
-	return page.Execute(w, s)
+	var d document
+	s.write(&d)
+	_, err := d.WriteTo(w)
+	return err
 }
 
 func (s *sheet) addTimes(p Page) {

@@ -229,9 +229,9 @@ type mapShare struct {
 	Bytes       int64
 }
 
-// Count and Size write its blocks and bytes.
-func (s mapShare) Count() string { return text.Count(s.Blocks, "block") }
-func (s mapShare) Size() string  { return text.Bytes(s.Bytes) }
+// count and size write its blocks and bytes.
+func (s mapShare) count() string { return text.Count(s.Blocks, "block") }
+func (s mapShare) size() string  { return text.Bytes(s.Bytes) }
 
 // shares returns what a map consists of: live blocks by tag, then the other states, the
 // largest first.

@@ -2,22 +2,30 @@ package report
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/text"
 )
 
+// halfHeight is the height of the charts that are two in a row.
+const halfHeight = 190
+
+// times returns the axis from the first to the last time of a recording. In a replay times count the calls or
+// requests that unit names.
+func (p Page) times(first, last float64, unit string) axis {
+	x := axis{low: first, high: max(last, first+1e-9), label: "ms"}
+	if p.Replay {
+		x.label = unit
+	}
+	x.ticks = ticks(x.low, x.high, 5, "")
+	return x
+}
+
 // memory draws live bytes as an area and reserved bytes as a line over time. All runs have
 // the same axis of bytes.
-func (p Page) memory(i int) template.HTML {
+func (p Page) memory(i int) markup {
 	top := 0.
 	for _, r := range p.Runs {
 		for _, m := range r.Memory {
@@ -26,29 +34,25 @@ func (p Page) memory(i int) template.HTML {
 	}
 	unit, name := scale(int64(top))
 	peaks := p.Runs[i].Memory
-	var live, reserved plotter.XYs
-	for _, m := range peaks {
-		live = append(live, plotter.XY{X: m.MS, Y: float64(m.Live) / unit})
-		reserved = append(reserved, plotter.XY{X: m.MS, Y: float64(m.Reserved) / unit})
-	}
 	label := fmt.Sprintf("Memory of %s: %s.", p.Runs[i].Name, peaksText(peaks))
-	return svg("half", label, half, 190, func(c draw.Canvas) {
-		pl := newPlot()
-		pl.X.Label.Text = "ms"
-		if p.Replay {
-			pl.X.Label.Text = "calls"
+	return svg("half", label, half, halfHeight, func(d *drawing) {
+		high := max(top/unit*1.04, 1e-9)
+		pl := newPlot(d, p.times(peaks[0].MS, peaks[len(peaks)-1].MS, "calls"), axis{high: high, ticks: ticks(0, high, 4, name)})
+		// Live bytes stay until the next peak; reserved bytes are those since the last.
+		var live, reserved []point
+		for _, m := range peaks {
+			l, r := pl.at(m.MS, float64(m.Live)/unit), pl.at(m.MS, float64(m.Reserved)/unit)
+			if n := len(live); n > 0 {
+				live, reserved = append(live, point{l.x, live[n-1].y}), append(reserved, point{reserved[n-1].x, r.y})
+			}
+			live, reserved = append(live, l), append(reserved, r)
 		}
-		pl.X.Min = peaks[0].MS
-		pl.X.Max = max(peaks[len(peaks)-1].MS, pl.X.Min+1e-9)
-		pl.Y.Min, pl.Y.Max = 0, max(top/unit*1.04, 1e-9)
-		pl.X.Tick.Marker, pl.Y.Tick.Marker = ticks(5, ""), ticks(4, name)
-		pl.Add(gridLines(false, true), &plotter.Line{
-			XYs: live, StepStyle: plotter.PostStep, FillColor: p.colourOf(i) + faint - run0, LineStyle: draw.LineStyle{Color: p.colourOf(i), Width: 1},
-		})
+		pl.axes()
+		d.area(p.colourOf(i)+faint-run0, slices.Concat([]point{{live[0].x, pl.bottom}}, live, []point{{live[len(live)-1].x, pl.bottom}})...)
+		d.line(p.colourOf(i), 1, live...)
 		if _, known := highest(peaks); known > 0 {
-			pl.Add(&plotter.Line{XYs: reserved, StepStyle: plotter.PreStep, LineStyle: draw.LineStyle{Color: text0, Width: 1.5}})
+			d.line(text0, 1.5, reserved...)
 		}
-		pl.Draw(draw.Crop(c, 0, -12, 0, -8))
 	})
 }
 
@@ -68,42 +72,74 @@ func highest(peaks []Peak) (live, reserved int64) {
 	return live, reserved
 }
 
+// A series is a line of a chart.
+type series struct {
+	colour role
+	width  float64
+	points []point // values, not pixels
+}
+
+// bounds returns the least and the greatest value of some series, and the greatest x. Without points, low is above high.
+func bounds(all []series) (low, high, right float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, s := range all {
+		for _, q := range s.points {
+			low, high, right = min(low, q.y), max(high, q.y), max(right, q.x)
+		}
+	}
+	return low, high, right
+}
+
+// draw draws a series, with dots of a radius, if any.
+func (p *plot) draw(s series, radius float64) {
+	var points []point
+	for _, q := range s.points {
+		points = append(points, p.at(q.x, q.y))
+	}
+	p.line(s.colour, s.width, points...)
+	for _, at := range points {
+		if radius > 0 {
+			p.dot(s.colour, radius, at)
+		}
+	}
+}
+
 // perEpoch draws value over the epochs of some runs, or returns "" if none is finite.
-func (p Page) perEpoch(runs []int, what string, value func(Epoch) float64) template.HTML {
-	pl := newPlot()
-	pl.Add(gridLines(false, true))
-	low, high, epochs := math.Inf(1), math.Inf(-1), 1
+func (p Page) perEpoch(runs []int, what string, value func(Epoch) float64) markup {
+	var all []series
 	for _, i := range runs {
-		var points plotter.XYs
+		s := series{colour: p.colourOf(i), width: 1.5}
 		for _, e := range p.Runs[i].Epochs {
 			if v := value(e); !math.IsNaN(v) && !math.IsInf(v, 0) {
-				points = append(points, plotter.XY{X: float64(e.Number), Y: v})
-				low, high, epochs = min(low, v), max(high, v), max(epochs, e.Number)
+				s.points = append(s.points, point{float64(e.Number), v})
 			}
 		}
-		if points == nil {
-			continue
-		}
-		pl.Add(&plotter.Line{XYs: points, LineStyle: draw.LineStyle{Color: p.colourOf(i), Width: 1.5}},
-			&plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: p.colourOf(i), Radius: 2.5, Shape: draw.CircleGlyph{}}})
+		all = append(all, s)
 	}
+	low, high, epochs := bounds(all)
 	if low > high {
 		return ""
 	}
-	pl.X.Min, pl.X.Max = 0.5, float64(epochs)+0.5
-	pl.Y.Min, pl.Y.Max = padded(low, high)
-	pl.X.Label.Text = "epoch"
-	pl.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
-	pl.Y.Tick.Marker = ticks(4, "")
+	x := axis{low: 0.5, high: epochs + 0.5, label: "epoch"}
+	x.ticks = plotstyle.Ticks(x.low, x.high, 1, nil)
+	var y axis
+	y.low, y.high = padded(low, high)
+	y.ticks = ticks(y.low, y.high, 4, "")
 	label := fmt.Sprintf("%s of each epoch, from %.4g to %.4g.", what, low, high)
-	return svg("half", label, half, 190, func(c draw.Canvas) { pl.Draw(draw.Crop(c, 0, -12, 0, -8)) })
+	return svg("half", label, half, halfHeight, func(d *drawing) {
+		pl := newPlot(d, x, y)
+		pl.axes()
+		for _, s := range all {
+			pl.draw(s, 2.5)
+		}
+	})
 }
 
 // mostPoints is the largest number of points of a loss curve.
 const mostPoints = 400
 
 // curve returns the finite means of losses over windows, and the steps of a window.
-func curve(losses []float32) (points plotter.XYs, window int) {
+func curve(losses []float32) (points []point, window int) {
 	window = max(1, (len(losses)+mostPoints-1)/mostPoints)
 	for from := 0; from < len(losses); from += window {
 		part := losses[from:min(from+window, len(losses))]
@@ -113,46 +149,47 @@ func curve(losses []float32) (points plotter.XYs, window int) {
 		}
 		mean := sum / float64(len(part))
 		if mean > 0 && !math.IsInf(mean, 0) {
-			points = append(points, plotter.XY{X: float64(from) + float64(len(part)+1)/2, Y: mean})
+			points = append(points, point{float64(from) + float64(len(part)+1)/2, mean})
 		}
 	}
 	return points, window
 }
 
 // lossCurves draws the losses of some runs, or returns "" if none is finite.
-func (p Page) lossCurves(runs []int) template.HTML {
-	pl := newPlot()
-	pl.Add(gridLines(false, true))
-	low, high, steps, window := math.Inf(1), math.Inf(-1), 0, 1
-	for _, i := range runs {
-		points, w := curve(p.Runs[i].Losses)
-		window, steps = max(window, w), max(steps, len(p.Runs[i].Losses))
-		for _, q := range points {
-			low, high = min(low, q.Y), max(high, q.Y)
-		}
-		style := draw.LineStyle{Color: p.colourOf(i), Width: 1.5}
+func (p Page) lossCurves(runs []int) markup {
+	var all []series
+	steps, window := 0, 1
+	for order, i := range runs {
+		s := series{colour: p.colourOf(i), width: 1.5}
 		if len(runs) > 1 { // curves below stay visible
-			style.Width = vg.Length(1 + 1.2*float64(len(runs)-1-slices.Index(runs, i)))
+			s.width = 1 + 1.2*float64(len(runs)-1-order)
 		}
-		pl.Add(&plotter.Line{XYs: points, LineStyle: style})
-		if len(points) == 1 {
-			pl.Add(&plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: draw.CircleGlyph{}}})
-		}
+		var w int
+		s.points, w = curve(p.Runs[i].Losses)
+		window, steps = max(window, w), max(steps, len(p.Runs[i].Losses))
+		all = append(all, s)
 	}
+	low, high, _ := bounds(all)
 	if low > high {
 		return ""
 	}
-	pl.X.Min, pl.X.Max = 0, float64(steps)
-	pl.Y.Min, pl.Y.Max = low*0.9, high*1.1
-	pl.Y.Scale = plot.LogScale{}
-	pl.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, nil) })
-	pl.X.Label.Text = "step"
+	x := axis{high: float64(steps), label: "step"}
 	if window > 1 {
-		pl.X.Label.Text = fmt.Sprintf("step (each point is the mean of %d)", window)
+		x.label = fmt.Sprintf("step (each point is the mean of %d)", window)
 	}
+	y := axis{low: low * 0.9, high: high * 1.1, log: true}
+	y.ticks = plotstyle.LogTicks(y.low, y.high, nil)
 	label := fmt.Sprintf("Training loss over %d steps, from %.3g to %.3g nats.", steps, high, low)
-	return chart(label, 230, func(c draw.Canvas) {
-		pl.X.Tick.Marker = ticks(int((c.Max.X-c.Min.X)/80), "")
-		pl.Draw(draw.Crop(c, 0, -14, 0, -8))
+	return chart(label, 230, func(d *drawing) {
+		x.ticks = ticks(x.low, x.high, int(d.width/80), "")
+		pl := newPlot(d, x, y)
+		pl.axes()
+		for _, s := range all {
+			radius := 0.
+			if len(s.points) == 1 { // a line of one point is invisible
+				radius = 3
+			}
+			pl.draw(s, radius)
+		}
 	})
 }

@@ -86,7 +86,7 @@ func callClass(s Span) string {
 type stepRow struct {
 	Name                           string
 	Length, Kernels, Gaps, Calls   string
-	KernelCount, CallCount, Blocks int
+	KernelCount, CallCount, Blocks string
 }
 
 func stepTotals(r Run) stepRow {
@@ -100,6 +100,6 @@ func stepTotals(r Run) stepRow {
 	}
 	return stepRow{
 		Name: r.Name, Length: digits(r.Step.Length), Kernels: digits(busy), Gaps: digits(r.Step.Length - busy), Calls: digits(calls),
-		KernelCount: len(r.Step.Kernels), CallCount: len(r.Step.Calls), Blocks: len(r.Step.Blocks),
+		KernelCount: fmt.Sprint(len(r.Step.Kernels)), CallCount: fmt.Sprint(len(r.Step.Calls)), Blocks: fmt.Sprint(len(r.Step.Blocks)),
 	}
 }

@@ -72,20 +72,20 @@ func tagRows(all []TagBlocks) (rows []TagBlocks, rest *TagBlocks) {
 	return rows, rest
 }
 
-// Name, Live, Most and Age write a TagBlocks.
-func (t TagBlocks) Name() string {
+func (t TagBlocks) name() string {
 	if t.Tag == "" {
 		return "untagged"
 	}
 	return clipped(t.Tag)
 }
-func (t TagBlocks) Live() string { return text.Bytes(t.AtPeak) }
-func (t TagBlocks) Most() string { return text.Bytes(t.Largest) }
-func (t TagBlocks) Age() string {
-	if t.MedianAge < 0 {
-		return "–"
+
+// cells writes the cells of a row.
+func (t TagBlocks) cells() markup {
+	age := "–"
+	if t.MedianAge >= 0 {
+		age = fmt.Sprint(t.MedianAge)
 	}
-	return fmt.Sprint(t.MedianAge)
+	return cells(text.Bytes(t.AtPeak), fmt.Sprint(t.Blocks), text.Bytes(t.Largest), age, fmt.Sprint(t.Unfreed))
 }
 
 // A heat is a table of blocks by size, the largest first, and age. The darker a cell, the more bytes its

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/internal/plotpng/plotpngtest"
 	"mlpool/internal/plotstyle"
-	"mlpool/internal/plotstyle/plotstyletest"
 	"mlpool/internal/text"
 )
 
@@ -34,7 +34,7 @@ func TestAssets(t *testing.T) {
 	}
 	for _, name := range want {
 		now, kept := readText(t, filepath.Join(dir, name)), readText(t, filepath.Join(assets, "allocbench", name))
-		if n := plotstyletest.Differing(t, []byte(now), []byte(kept)); n > 20 {
+		if n := plotpngtest.Differing(t, []byte(now), []byte(kept)); n > 20 {
 			t.Errorf("%s: %d pixels differ from assets: run the commands in assets/README.md again", name, n)
 		}
 	}

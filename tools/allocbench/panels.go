@@ -12,12 +12,13 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
+	"mlpool/internal/plotpng"
 	"mlpool/internal/plotstyle"
 )
 
 // draw writes the figure as a PNG.
 func (f *figure) draw(w io.Writer) error {
-	p := plotstyle.Picture{Title: f.title, Subtitle: f.subtitle, Width: 6 * vg.Inch, Height: 3.5 * vg.Inch}
+	p := plotpng.Picture{Title: f.title, Subtitle: f.subtitle, Width: 6 * vg.Inch, Height: 3.5 * vg.Inch}
 	if axis, at := numbers(f.cases); axis != "" {
 		if p.Columns = len(f.allocators); p.Columns > 1 {
 			p.Width = 3.4 * vg.Inch
@@ -30,18 +31,18 @@ func (f *figure) draw(w io.Writer) error {
 		}
 		return p.Write(w)
 	}
-	if p.Columns = plotstyle.Columns(len(f.cases)); p.Columns > 1 {
+	if p.Columns = plotpng.Columns(len(f.cases)); p.Columns > 1 {
 		p.Width = 2.3 * vg.Inch
 	}
 	low, high := f.span()
 	for i, c := range f.cases {
 		bars := f.bars(c, i%p.Columns == 0)
-		p.Height = plotstyle.BarHeight * vg.Length(len(bars))
-		panel := plotstyle.Bars(f.caseTitle(c), f.label, bars, low, high, f.tick)
+		p.Height = plotpng.BarHeight * vg.Length(len(bars))
+		panel := plotpng.Bars(f.caseTitle(c), f.label, bars, low, high, f.tick)
 		if i+p.Columns < len(f.cases) { // the one below it has the same axis
 			panel.X.Label.Text = ""
 		}
-		p.Panels = append(p.Panels, plotstyle.Panel{Plot: panel})
+		p.Panels = append(p.Panels, plotpng.Panel{Plot: panel})
 	}
 	return p.Write(w)
 }
@@ -87,15 +88,15 @@ func numbers(cases []string) (axis string, at []float64) {
 
 // lines returns a panel with a line for each allocator, over the cases at the given places. All panels
 // of the figure have the same range.
-func (f *figure) lines(allocators []string, axis string, at []float64, width vg.Length) plotstyle.Panel {
-	panel := plotstyle.Panel{Plot: plotstyle.New(f.heading(allocators), 11)}
+func (f *figure) lines(allocators []string, axis string, at []float64, width vg.Length) plotpng.Panel {
+	panel := plotpng.Panel{Plot: plotpng.New(f.heading(allocators), 11)}
 	p := panel.Plot
 	p.X.Label.Text, p.Y.Label.Text = axis, f.label
 	if axis == sizeAxis {
 		p.X.Label.Text = f.sizes
 	}
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, f.tick) })
+	p.Y.Tick.Marker = plotpng.LogTicks(f.tick)
 	p.X.Min, p.X.Max = slices.Min(at), slices.Max(at)
 	ticks := make([]plot.Tick, len(at))
 	labelled := math.Inf(1) // the place of the last tick with a label
@@ -111,9 +112,9 @@ func (f *figure) lines(allocators []string, axis string, at []float64, width vg.
 		}
 	}
 	p.X.Tick.Marker = plot.ConstantTicks(ticks)
-	plotstyle.AddGrid(p, true, true)
+	plotpng.AddGrid(p, true, true)
 	for _, name := range allocators {
-		style, mark := plotstyle.Line(f.curve(name), 1.75), plotstyle.Mark(f.curve(name), 3)
+		style, mark := plotpng.Line(f.curve(name), 1.75), plotpng.Mark(f.curve(name), 3)
 		var points plotter.XYs
 		draws := func() { // up to a gap
 			if len(points) > 0 {
@@ -129,7 +130,7 @@ func (f *figure) lines(allocators []string, axis string, at []float64, width vg.
 			}
 		}
 		draws()
-		panel.Key = append(panel.Key, plotstyle.Entry{Name: name, Sample: []plot.Thumbnailer{
+		panel.Key = append(panel.Key, plotpng.Entry{Name: name, Sample: []plot.Thumbnailer{
 			&plotter.Line{LineStyle: style}, &plotter.Scatter{GlyphStyle: mark},
 		}})
 	}
@@ -150,13 +151,13 @@ func (f *figure) heading(group []string) string {
 
 // bars returns the bars of a case, group by group. Only those at the left of a picture have names,
 // since they are the same in all panels.
-func (f *figure) bars(name string, named bool) (all []plotstyle.Bar) {
+func (f *figure) bars(name string, named bool) (all []plotpng.Bar) {
 	for i, group := range f.allocators {
 		if i > 0 {
-			all = append(all, plotstyle.Bar{Value: math.NaN(), Text: f.heading(group)})
+			all = append(all, plotpng.Bar{Value: math.NaN(), Text: f.heading(group)})
 		}
 		for _, a := range group {
-			b := plotstyle.Bar{Value: f.at(name, a), Text: "not measured", Color: plotstyle.Palette[f.curve(a)%len(plotstyle.Palette)]}
+			b := plotpng.Bar{Value: f.at(name, a), Text: "not measured", Color: plotstyle.Palette[f.curve(a)%len(plotstyle.Palette)]}
 			if named {
 				b.Name = a
 			}

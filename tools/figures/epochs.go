@@ -6,6 +6,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"mlpool/internal/plotpng"
 	"mlpool/internal/plotstyle"
 )
 
@@ -14,17 +15,17 @@ import (
 func drawEpochs(w io.Writer, s *source) error {
 	notes := s.notes(training)
 	shown := trained(s, headlines)
-	p := plotstyle.Picture{
+	p := plotpng.Picture{
 		Title:    "Time of an epoch, by allocator",
 		Subtitle: plotstyle.Origin(notes, training, true) + ". Panels: width, batch, executor, precision",
-		Columns:  plotstyle.Columns(len(shown)), Width: 2.1 * vg.Inch, Height: plotstyle.BarHeight * vg.Length(len(kinds)),
+		Columns:  plotpng.Columns(len(shown)), Width: 2.1 * vg.Inch, Height: plotpng.BarHeight * vg.Length(len(kinds)),
 	}
 	for i, j := range shown {
 		low, high := math.Inf(1), math.Inf(-1)
-		var bars []plotstyle.Bar
+		var bars []plotpng.Bar
 		for k, kind := range kinds {
 			v := j.of(s, kind, "median_ms")
-			b := plotstyle.Bar{Value: v, Text: "not possible", Color: plotstyle.Line(plotstyle.Allocator(kind), 0).Color}
+			b := plotpng.Bar{Value: v, Text: "not possible", Color: plotpng.Line(plotstyle.Allocator(kind), 0).Color}
 			if !math.IsNaN(v) {
 				b.Text = digits(v, 3)
 				low, high = min(low, v), max(high, v)
@@ -37,7 +38,7 @@ func drawEpochs(w io.Writer, s *source) error {
 		if s.err != nil {
 			return s.err
 		}
-		p.Panels = append(p.Panels, plotstyle.Panel{Plot: plotstyle.Bars(j.name, "ms an epoch", bars, low, high, nil)})
+		p.Panels = append(p.Panels, plotpng.Panel{Plot: plotpng.Bars(j.name, "ms an epoch", bars, low, high, nil)})
 	}
 	return p.Write(w)
 }

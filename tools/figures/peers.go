@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"mlpool/internal/plotpng"
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/text"
 )
@@ -138,24 +139,24 @@ func peersTable(s *source) string {
 // drawPeers draws the time of a step over its work for all shapes on one GPU, a panel for each exactness.
 func drawPeers(w io.Writer, s *source) error {
 	notes := s.notes(peersFile)
-	picture := plotstyle.Picture{
+	picture := plotpng.Picture{
 		Title:    "Time of a training step by its work",
 		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is one width, beside its smallest batch. Time: an epoch with validation / its steps",
 		Columns:  2, Width: 3.4 * vg.Inch, Height: 3.4 * vg.Inch,
 	}
 	low, high := plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
 	for _, e := range exactnessesOf(s) {
-		p := plotstyle.New(e.title, 11)
+		p := plotpng.New(e.title, 11)
 		p.X.Label.Text, p.Y.Label.Text = "work of a step, GFLOP (log)", "time of a step (log)"
 		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-		plotstyle.AddGrid(p, true, true)
+		plotpng.AddGrid(p, true, true)
 		guide := plotter.NewFunction(func(flop float64) float64 { return flop / e.rate })
 		guide.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: 1, Dashes: []vg.Length{5, 3}}
 		p.Add(guide)
-		panel := plotstyle.Panel{Plot: p}
+		panel := plotpng.Panel{Plot: p}
 		for i := range slices.Backward(peers) { // the first on top
 			lines := stepTimes(s, peers[i].framework, e.of(peers[i].framework))
-			line, mark := plotstyle.Line(i, 1), plotstyle.Mark(i, 3)
+			line, mark := plotpng.Line(i, 1), plotpng.Mark(i, 3)
 			mark.Shape = peers[i].mark
 			for _, l := range lines {
 				p.Add(&plotter.Line{XYs: l.points, LineStyle: line}, &plotter.Scatter{XYs: l.points, GlyphStyle: mark})
@@ -168,12 +169,12 @@ func drawPeers(w io.Writer, s *source) error {
 				}
 			}
 			if len(lines) > 0 {
-				panel.Key = append(panel.Key, plotstyle.Entry{Name: peers[i].name, Sample: []plot.Thumbnailer{
+				panel.Key = append(panel.Key, plotpng.Entry{Name: peers[i].name, Sample: []plot.Thumbnailer{
 					&plotter.Line{LineStyle: line}, &plotter.Scatter{GlyphStyle: mark}}})
 			}
 		}
 		slices.Reverse(panel.Key)
-		panel.Key = append(panel.Key, plotstyle.Entry{Name: fmt.Sprintf(e.guide, e.rate/1e12), Sample: []plot.Thumbnailer{guide}})
+		panel.Key = append(panel.Key, plotpng.Entry{Name: fmt.Sprintf(e.guide, e.rate/1e12), Sample: []plot.Thumbnailer{guide}})
 		picture.Panels = append(picture.Panels, panel)
 	}
 	if s.err != nil {
@@ -185,10 +186,8 @@ func drawPeers(w io.Writer, s *source) error {
 		}
 		panel.X.Min, panel.X.Max = low.X/1.3, high.X*1.3
 		panel.Y.Min, panel.Y.Max = low.Y/1.3, high.Y*1.3
-		panel.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, gigaText) })
-		panel.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
-			return plotstyle.LogTicks(low, high, func(seconds float64) string { return text.Duration(1e9 * seconds) })
-		})
+		panel.X.Tick.Marker = plotpng.LogTicks(gigaText)
+		panel.Y.Tick.Marker = plotpng.LogTicks(func(seconds float64) string { return text.Duration(1e9 * seconds) })
 	}
 	return picture.Write(w)
 }

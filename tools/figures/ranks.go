@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"mlpool/internal/plotpng"
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/scaling"
 )
@@ -76,7 +77,7 @@ func manyRanks(s *source) bool {
 func drawRanks(w io.Writer, s *source) error {
 	all, most := scaledTrainings(s)
 	all = slices.DeleteFunc(all, func(c scaled) bool { return len(c.weak)+len(c.strong) < 2 })
-	picture := plotstyle.Picture{
+	picture := plotpng.Picture{
 		Title:    "Efficiency of several GPUs: images a second, over those of as many times one GPU",
 		Subtitle: plotstyle.Origin(s.notes(scalingFile), scalingFile, true) + ". Points: measured. Lines: a model of bytes, latency and adding",
 		Columns:  2, Width: 3.4 * vg.Inch, Height: 3 * vg.Inch,
@@ -89,10 +90,10 @@ func drawRanks(w io.Writer, s *source) error {
 		{"weak: each GPU has this batch", func(c scaled) plotter.XYs { return c.weak }, scaling.Exchange.Weak},
 		{"strong: all GPUs share this batch", func(c scaled) plotter.XYs { return c.strong }, scaling.Exchange.Strong},
 	} {
-		p := plotstyle.New(kind.title, 11)
+		p := plotpng.New(kind.title, 11)
 		p.X.Label.Text, p.Y.Label.Text = "GPUs", "efficiency, %"
-		plotstyle.AddGrid(p, false, true)
-		panel := plotstyle.Panel{Plot: p}
+		plotpng.AddGrid(p, false, true)
+		panel := plotpng.Panel{Plot: p}
 		for i, c := range all {
 			points := slices.Clone(kind.points(c))
 			if len(points) == 0 {
@@ -102,20 +103,20 @@ func drawRanks(w io.Writer, s *source) error {
 				points[j].Y *= 100
 				p.Y.Max = max(p.Y.Max, 1.05*points[j].Y)
 			}
-			line := &plotter.Line{XYs: plotter.XYs{{X: 1, Y: 100}}, LineStyle: plotstyle.Line(i, 1)}
+			line := &plotter.Line{XYs: plotter.XYs{{X: 1, Y: 100}}, LineStyle: plotpng.Line(i, 1)}
 			for n := 2; n <= most; n++ {
 				line.XYs = append(line.XYs, plotter.XY{X: float64(n), Y: 100 * kind.model(c.exchange(s, n), c.alone)})
 			}
-			marks := &plotter.Scatter{XYs: points, GlyphStyle: plotstyle.Mark(i, 3)}
+			marks := &plotter.Scatter{XYs: points, GlyphStyle: plotpng.Mark(i, 3)}
 			p.Add(line, marks)
-			panel.Key = append(panel.Key, plotstyle.Entry{Name: c.feat + "×" + c.bsz + ", " + c.precision, Sample: []plot.Thumbnailer{line, marks}})
+			panel.Key = append(panel.Key, plotpng.Entry{Name: c.feat + "×" + c.bsz + ", " + c.precision, Sample: []plot.Thumbnailer{line, marks}})
 		}
 		whole := plotter.NewFunction(func(float64) float64 { return 100 })
 		whole.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: 1, Dashes: []vg.Length{5, 3}}
 		p.Add(whole)
 		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1, float64(most)+0.1, 0, max(105, p.Y.Max)
-		p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
-		p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
+		p.X.Tick.Marker = plotpng.Ticks(1, nil)
+		p.Y.Tick.Marker = plotpng.Ticks(0, nil)
 		picture.Panels = append(picture.Panels, panel)
 	}
 	if s.err != nil {

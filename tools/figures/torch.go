@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"mlpool/internal/plotpng"
 	"mlpool/internal/plotstyle"
 )
 
@@ -185,16 +186,16 @@ func torchStartup(s *source) string {
 
 // drawTorch draws the memory of a training over its steps.
 func drawTorch(w io.Writer, s *source) error {
-	p := plotstyle.New("", 0)
+	p := plotpng.New("", 0)
 	p.X.Label.Text, p.Y.Label.Text = "step", "MiB"
-	plotstyle.AddGrid(p, false, true)
-	panel := plotstyle.Panel{Plot: p}
+	plotpng.AddGrid(p, false, true)
+	panel := plotpng.Panel{Plot: p}
 	for _, c := range []struct {
 		name, allocator, column string
 		style                   draw.LineStyle
 	}{
-		{"reserved, PyTorch's own allocator", "native", "reserved_mib", plotstyle.Line(plotstyle.Allocator("torch"), 2)},
-		{"reserved, the pool", "mlpool", "reserved_mib", plotstyle.Line(plotstyle.Allocator("tlsf"), 2)},
+		{"reserved, PyTorch's own allocator", "native", "reserved_mib", plotpng.Line(plotstyle.Allocator("torch"), 2)},
+		{"reserved, the pool", "mlpool", "reserved_mib", plotpng.Line(plotstyle.Allocator("tlsf"), 2)},
 		{"allocated, the peak of each step", "mlpool", "allocated_mib", draw.LineStyle{Color: color.Gray{127}, Width: 1}},
 	} {
 		line := &plotter.Line{LineStyle: c.style}
@@ -212,17 +213,17 @@ func drawTorch(w io.Writer, s *source) error {
 		for _, at := range line.XYs {
 			p.X.Max, p.Y.Max = max(p.X.Max, at.X), max(p.Y.Max, 1.05*at.Y)
 		}
-		panel.Key = append(panel.Key, plotstyle.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}})
+		panel.Key = append(panel.Key, plotpng.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}})
 	}
 	if s.err != nil {
 		return s.err
 	}
 	p.X.Min, p.Y.Min = 1, 0
-	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
-	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
-	return plotstyle.Picture{
+	p.X.Tick.Marker = plotpng.Ticks(1, nil)
+	p.Y.Tick.Marker = plotpng.Ticks(0, nil)
+	return plotpng.Picture{
 		Title:    "Memory that PyTorch reserves for a transformer whose batch and length vary",
 		Subtitle: plotstyle.Origin(s.notes(torchSteps), torchSteps, true),
-		Columns:  1, Width: 7 * vg.Inch, Height: 3 * vg.Inch, Panels: []plotstyle.Panel{panel},
+		Columns:  1, Width: 7 * vg.Inch, Height: 3 * vg.Inch, Panels: []plotpng.Panel{panel},
 	}.Write(w)
 }

@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"mlpool/internal/plotpng"
 	"mlpool/internal/plotstyle"
 )
 
@@ -27,19 +28,19 @@ type figure struct {
 
 // draw writes the figure as a PNG.
 func (f figure) draw(w io.Writer) error {
-	p := plotstyle.New("", 0)
+	p := plotpng.New("", 0)
 	p.X.Label.Text, p.Y.Label.Text = f.metric.xLabel, f.metric.yLabel
 	if f.smooth > 1 {
 		p.Y.Label.Text += fmt.Sprintf(", mean of %d %ss", f.smooth, f.metric.xLabel)
 	}
 	// Ticks are at whole steps or epochs.
-	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
-	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
+	p.X.Tick.Marker = plotpng.Ticks(1, nil)
+	p.Y.Tick.Marker = plotpng.Ticks(0, nil)
 	if f.log {
 		p.Y.Scale = plot.LogScale{}
-		p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, nil) })
+		p.Y.Tick.Marker = plotpng.LogTicks(nil)
 	}
-	plotstyle.AddGrid(p, false, true)
+	plotpng.AddGrid(p, false, true)
 	if f.smooth > 1 {
 		for i, c := range f.curves {
 			style := f.style(i)
@@ -49,13 +50,13 @@ func (f figure) draw(w io.Writer) error {
 			p.Add(&plotter.Line{XYs: xys(c.raw), LineStyle: style})
 		}
 	}
-	panel := plotstyle.Panel{Plot: p}
+	panel := plotpng.Panel{Plot: p}
 	for i, c := range f.curves {
 		line := &plotter.Line{XYs: xys(c.smooth), LineStyle: f.style(i)}
 		p.Add(line)
-		entry := plotstyle.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}}
+		entry := plotpng.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}}
 		if len(c.smooth) <= few { // a single point makes no line
-			dots := &plotter.Scatter{XYs: line.XYs, GlyphStyle: plotstyle.Mark(i, 2.5)}
+			dots := &plotter.Scatter{XYs: line.XYs, GlyphStyle: plotpng.Mark(i, 2.5)}
 			p.Add(dots)
 			entry.Sample = append(entry.Sample, dots)
 		}
@@ -66,7 +67,7 @@ func (f figure) draw(w io.Writer) error {
 	if len(f.curves) == 1 && title == "" {
 		title, panel.Key = f.curves[0].name, nil
 	}
-	picture := plotstyle.Picture{Title: title, Columns: 1, Width: 7 * vg.Inch, Height: 4 * vg.Inch, Panels: []plotstyle.Panel{panel}}
+	picture := plotpng.Picture{Title: title, Columns: 1, Width: 7 * vg.Inch, Height: 4 * vg.Inch, Panels: []plotpng.Panel{panel}}
 	return picture.Write(w)
 }
 
@@ -77,7 +78,7 @@ func (f figure) style(i int) draw.LineStyle {
 	if n := len(f.curves); n <= 3 {
 		width += vg.Length(n - 1 - i)
 	}
-	return plotstyle.Line(i, width)
+	return plotpng.Line(i, width)
 }
 
 func xys(points []point) plotter.XYs {

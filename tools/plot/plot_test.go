@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/internal/plotpng"
+	"mlpool/internal/plotpng/plotpngtest"
 	"mlpool/internal/plotstyle"
-	"mlpool/internal/plotstyle/plotstyletest"
 )
 
 // makeRun writes the logs of an invented run that learns at the given rate.
@@ -50,7 +51,7 @@ func decode(t *testing.T, path string) map[color.NRGBA]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pixels := plotstyletest.Pixels(t, text)
+	pixels := plotpngtest.Pixels(t, text)
 	if size := pixels.Rect.Size(); size.X < 7*plotstyle.DPI || size.X > 9*plotstyle.DPI || size.Y < 4*plotstyle.DPI {
 		t.Errorf("size %v: the axes have 7 by 4 inches", size)
 	}
@@ -313,7 +314,7 @@ func TestRange(t *testing.T) {
 	} {
 		f := figure{log: c.log, curves: []curve{newCurve("run", c.values, c.log)}}
 		f.smoothen()
-		p := plotstyle.New("", 12)
+		p := plotpng.New("", 12)
 		if f.setRange(p); p.X.Min != c.x0 || p.X.Max != c.x1 || p.Y.Min < c.min || p.Y.Max > c.max {
 			t.Errorf("%s: x %v to %v, y %v to %v", c.name, p.X.Min, p.X.Max, p.Y.Min, p.Y.Max)
 		}

@@ -2,17 +2,17 @@ package predict
 
 import (
 	"fmt"
+	"image"
 	"image/color"
+	"image/draw"
+	"image/png"
 	"io"
 	"math"
 	"strconv"
 	"text/tabwriter"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	"golang.org/x/image/font"
+	"golang.org/x/image/math/fixed"
 
 	"mlpool/internal/plotstyle"
 )
@@ -64,45 +64,78 @@ func (c Confusion) WriteText(w io.Writer) error {
 	return table.Flush()
 }
 
+// Lengths of the picture, in pixels.
+const (
+	inch        = plotstyle.DPI
+	pointSize   = inch / 72.
+	pictureSize = 6 * inch
+	edgeLeft    = 44 * pointSize
+	edgeTop     = 31 * pointSize
+	edgeRight   = 12 * pointSize
+	edgeBottom  = 45 * pointSize
+)
+
 // WritePNG draws the counts. A cell is darker the larger its share of the label's images.
 func (c Confusion) WritePNG(w io.Writer, title string) error {
-	p := plotstyle.New(title, 15)
-	p.X.Label.Text, p.Y.Label.Text = "prediction", "label"
-	p.X.Label.Padding, p.Y.Label.Padding = 8, 8
-	counts := &plotter.Labels{}
-	var ticksX, ticksY []plot.Tick
+	p := matrixPicture{image.NewRGBA(image.Rect(0, 0, pictureSize, pictureSize))}
+	draw.Draw(p, p.Rect, image.White, image.Point{}, draw.Src)
+	const width, height = pictureSize - edgeLeft - edgeRight, pictureSize - edgeTop - edgeBottom
+	const middleX, middleY = edgeLeft + width/2, edgeTop + height/2
+	across, down := width/float64(len(c)), height/float64(len(c))
+	p.cell(middleX, middleY, width+1, height+1, color.Gray{225}) // seen between the cells
 	for label, row := range c {
-		y := float64(len(c) - 1 - label) // the first label on top
-		name := strconv.Itoa(label)
-		ticksX, ticksY = append(ticksX, plot.Tick{Value: float64(label), Label: name}), append(ticksY, plot.Tick{Value: y, Label: name})
 		all := 0
 		for _, n := range row {
 			all += n
 		}
+		y := edgeTop + (float64(label)+0.5)*down
+		p.text(strconv.Itoa(label), 10, color.Black, edgeLeft-11*pointSize, y)
+		p.text(strconv.Itoa(label), 10, color.Black, edgeLeft+(float64(label)+0.5)*across, pictureSize-edgeBottom+10*pointSize)
 		for prediction, n := range row {
-			x, share := float64(prediction), float64(n)/math.Max(float64(all), 1)
-			cell, err := plotter.NewPolygon(plotter.XYs{{X: x - 0.5, Y: y - 0.5}, {X: x + 0.5, Y: y - 0.5}, {X: x + 0.5, Y: y + 0.5}, {X: x - 0.5, Y: y + 0.5}})
-			if err != nil {
-				return err
-			}
-			cell.Color, cell.LineStyle = shade(share), draw.LineStyle{Color: color.Gray{225}, Width: 0.5}
-			p.Add(cell)
-			style := text.Style{Font: p.X.Tick.Label.Font, Handler: plot.DefaultTextHandler, XAlign: text.XCenter, YAlign: text.YCenter, Color: color.Black}
+			x, share := edgeLeft+(float64(prediction)+0.5)*across, float64(n)/math.Max(float64(all), 1)
+			p.cell(x, y, across-1, down-1, shade(share))
+			ink := color.Black
 			if share > 0.4 {
-				style.Color = color.White
+				ink = color.White
 			}
-			counts.XYs = append(counts.XYs, plotter.XY{X: x, Y: y})
-			counts.Labels = append(counts.Labels, strconv.Itoa(n))
-			counts.TextStyle = append(counts.TextStyle, style)
+			p.text(strconv.Itoa(n), 10, ink, x, y)
 		}
 	}
-	p.Add(counts)
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(ticksX), plot.ConstantTicks(ticksY)
-	p.X.Tick.Length, p.Y.Tick.Length = 0, 0
-	p.X.LineStyle.Width, p.Y.LineStyle.Width = 0, 0
-	canvas := plotstyle.Canvas(6*vg.Inch, 6*vg.Inch)
-	p.Draw(draw.Crop(draw.New(canvas), 8, -12, 8, -8))
-	return plotstyle.WritePNG(w, canvas)
+	p.text(title, 15, color.Black, pictureSize/2, 15*pointSize)
+	p.text("prediction", 11, color.Black, middleX, pictureSize-13*pointSize)
+	p.upward("label", 11, color.Black, 13*pointSize, middleY)
+	return png.Encode(w, p)
+}
+
+// A matrixPicture draws around points, which are the middle of what is drawn.
+type matrixPicture struct{ *image.RGBA }
+
+// cell fills a rectangle.
+func (p matrixPicture) cell(x, y, width, height float64, c color.Color) {
+	at := func(v float64) int { return int(math.Round(v)) }
+	draw.Draw(p, image.Rect(at(x-width/2), at(y-height/2), at(x+width/2), at(y+height/2)), image.NewUniform(c), image.Point{}, draw.Src)
+}
+
+// text draws a line of text. Its size is in points.
+func (p matrixPicture) text(s string, size float64, c color.Color, x, y float64) {
+	face := plotstyle.Face(size * pointSize)
+	const middle = 0.36 // of the size, above the baseline
+	dot := fixed.Point26_6{X: fixed.Int26_6(64*x) - font.MeasureString(face, s)/2, Y: fixed.Int26_6(64 * (y + middle*size*pointSize))}
+	(&font.Drawer{Dst: p, Src: image.NewUniform(c), Face: face, Dot: dot}).DrawString(s)
+}
+
+// upward draws a line of text that is read from below.
+func (p matrixPicture) upward(s string, size float64, c color.Color, x, y float64) {
+	half := int(size*pointSize) * (len(s) + 1) / 2
+	flat := matrixPicture{image.NewRGBA(image.Rect(-half, -half, half, half))}
+	flat.text(s, size, c, 0, 0)
+	turned := image.NewRGBA(flat.Rect)
+	for i := -half; i < half; i++ {
+		for j := -half; j < half; j++ {
+			turned.SetRGBA(j, -i-1, flat.RGBAAt(i, j))
+		}
+	}
+	draw.Draw(p, turned.Rect.Add(image.Pt(int(x), int(y))), turned, turned.Rect.Min, draw.Over)
 }
 
 // shade returns a color between white and the palette's blue. The root makes small shares visible.

@@ -1,5 +1,5 @@
-// Package plotstyletest compares pictures in tests.
-package plotstyletest
+// Package plotpngtest compares pictures in tests.
+package plotpngtest
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package plotstyle
+package plotpng
 
 import (
 	"image/color"
@@ -7,6 +7,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"mlpool/internal/plotstyle"
 )
 
 // A Bar is a value with a name to its left. If the value is NaN, only Text is shown: why it is
@@ -29,7 +31,7 @@ type bars []Bar
 // label, spans low to high, so that plots of one picture can have the same axis.
 func Bars(title, label string, all []Bar, low, high float64, text func(float64) string) *plot.Plot {
 	p := New(title, 11)
-	p.X.Tick.Marker = plot.TickerFunc(func(from, to float64) []plot.Tick { return Ticks(from, min(to, high), high/5, text) })
+	p.X.Tick.Marker = ticker(func(from, to float64) []plotstyle.Tick { return plotstyle.Ticks(from, min(to, high), high/5, text) })
 	p.X.Label.Text = label
 	p.X.Min, p.X.Max = 0, high*1.25 // with room for the text of the longest bar
 	if high > 30*low {
@@ -37,7 +39,7 @@ func Bars(title, label string, all []Bar, low, high float64, text func(float64) 
 		p.X.Scale = plot.LogScale{}
 		p.X.Min = math.Pow(10, math.Floor(math.Log10(low/1.5)))
 		p.X.Max = high * math.Pow(high/p.X.Min, 0.25)
-		p.X.Tick.Marker = plot.TickerFunc(func(from, to float64) []plot.Tick { return decades(from, to, text) })
+		p.X.Tick.Marker = ticker(func(from, to float64) []plotstyle.Tick { return plotstyle.Decades(from, to, text) })
 	}
 	names := make([]plot.Tick, len(all))
 	for i, b := range all {

@@ -1,4 +1,4 @@
-package plotstyle
+package plotpng
 
 import (
 	"image/color"
@@ -82,7 +82,7 @@ func (p Picture) Write(w io.Writer) error {
 	for _, line := range head {
 		height += line.height()
 	}
-	picture := Canvas(width, height)
+	picture := newCanvas(width, height)
 	whole := draw.New(picture)
 	y := height - edge
 	for _, line := range head {
@@ -99,7 +99,7 @@ func (p Picture) Write(w io.Writer) error {
 		}
 		y -= row[r].bottom + gap
 	}
-	return WritePNG(w, picture)
+	return writePNG(w, picture)
 }
 
 // bare calls f while the panel has neither title nor labels: for those of a logarithmic axis a
@@ -123,7 +123,7 @@ func room(text string, style draw.TextStyle) vg.Length {
 func (p Picture) ticks(panel Panel) (m margins) {
 	panel.bare(func() {
 		const ample = 500
-		trial := draw.NewCanvas(Canvas(1, 1), p.Width+ample, p.Height+ample)
+		trial := draw.NewCanvas(newCanvas(1, 1), p.Width+ample, p.Height+ample)
 		inner := panel.DataCanvas(trial)
 		m = margins{left: inner.Min.X, right: trial.Max.X - inner.Max.X, top: trial.Max.Y - inner.Max.Y, bottom: inner.Min.Y}
 	})
