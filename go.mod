@@ -2,6 +2,11 @@ module mlpool
 
 go 1.26.0
 
+// gorgonia.org/tensor registers its protobuf messages at start. Later releases do that with
+// google.golang.org/protobuf, whose use of reflection makes the linker keep every method of every type: train
+// would be 8 MB larger.
+replace github.com/golang/protobuf => github.com/golang/protobuf v1.3.5
+
 require (
 	codeberg.org/go-fonts/liberation v0.6.0
 	github.com/BurntSushi/toml v1.6.0
@@ -49,7 +54,6 @@ require (
 	go4.org/unsafe/assume-no-moving-gc v0.0.0-20231121144256-b99613f794b6 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/xerrors v0.0.0-20240903120638-7835f813f4da // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
 	gorgonia.org/vecf32 v0.9.0 // indirect
 	gorgonia.org/vecf64 v0.9.0 // indirect
 )

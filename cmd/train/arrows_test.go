@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 // TestArrows keeps packages apart: the allocator knows no CUDA, the kernels no allocator and no
 // layers, the model no device. Go itself checks who imports internal packages.
 func TestArrows(t *testing.T) {
-	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`) {
+	for line := range goList(t, all, "-f", `{{.ImportPath}} {{join .Deps " "}}`) {
 		fields := strings.Fields(line)
 		allowed, listed := mayImport[fields[0]]
 		if !listed && !strings.Contains(fields[0], "/internal/") {
@@ -73,7 +73,7 @@ func TestArrows(t *testing.T) {
 var rooms = []string{"exit", "program", "terminal", "rundir", "checkpoint", "dataset", "ranks", "backend", "recording", "compare", "predict", "run", "cli"}
 
 func TestRooms(t *testing.T) {
-	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`) {
+	for line := range goList(t, all, "-f", `{{.ImportPath}} {{join .Imports " "}}`) {
 		fields := strings.Fields(line)
 		name, inside := strings.CutPrefix(fields[0], "mlpool/cmd/train/internal/")
 		if !inside || name == "traintest" {
@@ -98,7 +98,7 @@ func TestOnlyCUDAUsesCgo(t *testing.T) {
 		"":     {"mlpool/allocator/cudadriver", "mlpool/cmd/libmlpool", "mlpool/kernels/nccl"},
 		"cuda": {"mlpool/allocator/cudadriver", "mlpool/cmd/libmlpool", "mlpool/kernels", "mlpool/kernels/nccl"},
 	} {
-		for line := range goList(t, "-tags", tags, "-f", `{{.ImportPath}} {{len .CgoFiles}}`) {
+		for line := range goList(t, all, "-tags", tags, "-f", `{{.ImportPath}} {{len .CgoFiles}}`) {
 			if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); n != "0" && !slices.Contains(allowed, name) {
 				t.Errorf("%s has %s files that import \"C\" with tags %q", name, n, tags)
 			}
@@ -106,13 +106,26 @@ func TestOnlyCUDAUsesCgo(t *testing.T) {
 	}
 }
 
-// goList returns the lines of go list for all packages.
-func goList(t *testing.T, args ...string) iter.Seq[string] {
+// TestLinkedSize keeps packages out of the trainer that would make it much larger. Programs that call
+// reflect.Type.Method with a name that is not constant, as templates do, keep all methods of all types, and so do
+// those that link google.golang.org/protobuf with gorgonia.org/tensor. gonum.org/v1/plot has 5 MB of fonts.
+func TestLinkedSize(t *testing.T) {
+	for dep := range goList(t, "mlpool/cmd/train", "-deps") {
+		if dep = strings.TrimSpace(dep); slices.Contains([]string{"text/template", "net/rpc", "google.golang.org/protobuf/proto", "gonum.org/v1/plot"}, dep) {
+			t.Errorf("mlpool/cmd/train must not import %s", dep)
+		}
+	}
+}
+
+const all = "mlpool/..."
+
+// goList returns the lines of go list for some packages.
+func goList(t *testing.T, packages string, args ...string) iter.Seq[string] {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err) // a test binary that was carried to another machine
 	}
-	out, err := exec.Command("go", append(append([]string{"list"}, args...), "mlpool/...")...).Output()
+	out, err := exec.Command("go", append(append([]string{"list"}, args...), packages)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

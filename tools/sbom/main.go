@@ -58,7 +58,7 @@ func main() {
 
 // list returns the modules and the standard library that packages are built from.
 func list(tags string, packages []string) ([]part, error) {
-	args := append([]string{"list", "-deps", "-tags", tags, "-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "--"}, packages...)
+	args := append([]string{"list", "-deps", "-tags", tags, "-f", "{{with .Module}}{{if not .Main}}{{with or .Replace .}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}{{end}}", "--"}, packages...)
 	cmd := exec.Command("go", args...)
 	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()
