@@ -39,10 +39,10 @@ CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RUNS ?= logs/...
 
-# What -version says where the go command notes no commit: see cmd/train/internal/program.
+# What -version says where the go command notes no commit: see internal/program.
 stamp = $(if $(wildcard .git),$(shell git log -1 --format='%(describe:tags=true,match=v*) %H %cs' 2>/dev/null \
 	&& { git diff --quiet HEAD 2>/dev/null || echo modified; }))
-GO_LDFLAGS = -X '$(shell go list -m)/cmd/train/internal/program.stamp=$(stamp)'
+GO_LDFLAGS = -X '$(shell go list -m)/internal/program.stamp=$(stamp)'
 
 .PHONY: train
 train: ## build, fetch MNIST and train, on the GPU if there is one

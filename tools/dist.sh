@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 umask 022
 export LC_ALL=C TZ=UTC
 
-readonly oldest=2.28 largest=$((36 << 20)) system=linux-amd64
+readonly oldest=2.28 largest=25000000 system=linux-amd64
 # The newest release of Debian whose symbols are of glibc 2.28, where the newer ones are not used.
 readonly debian=bullseye gcc=10
 readonly sysroot=$PWD/build/sysroot
@@ -48,7 +48,7 @@ compile() {
     local libraries=$sysroot/usr/lib
     # gcc would look in its own folders first.
     CC="gcc --sysroot=$sysroot -B$libraries/x86_64-linux-gnu/ -B$libraries/gcc/x86_64-linux-gnu/$gcc/" CGO_ENABLED=1 GOFLAGS='' go build -trimpath -buildvcs=false \
-        -ldflags "-s -w -buildid= -B none -X '$module/cmd/train/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
+        -ldflags "-s -w -buildid= -B none -X '$module/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
 }
 
 # check FILE refuses a program that is too large, or needs more than an old glibc.
@@ -105,7 +105,9 @@ licenses, sbom.spdx.json           what is linked in
 END
 manual "$dir/bin/train" "train a multilayer perceptron on MNIST, and compare allocators of GPU memory" >"$dir/share/man/man1/train.1"
 manual "$dir/bin/allocbench" "compare allocators of GPU memory on recorded traces" >"$dir/share/man/man1/allocbench.1"
-for shell in bash zsh fish; do "$dir/bin/train" -completion "$shell" >"$dir/share/completions/train.$shell"; done
+for shell in bash zsh fish; do
+    for program in train allocbench; do "$dir/bin/$program" -completion "$shell" >"$dir/share/completions/$program.$shell"; done
+done
 
 nvcc=$(realpath "$(sed -n '1s/ .*//p' "build/kernels-$arch/compiler")")
 eula=''

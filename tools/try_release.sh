@@ -51,6 +51,8 @@ run train -report /tmp/page.html /tmp/logs/latest
 grep -q '</html>' "$root/tmp/page.html" || fail "the report is no page"
 run train -predict test /tmp/logs/latest
 said '[0-9.]+ %'
+run allocbench -version
+said '^mlpool v[0-9].*, commit [0-9a-f]{40} of [0-9-]+,.* CUDA [0-9]+'
 run allocbench -quick -runs 1 -scenario pair -allocator tlsf,malloc
 said ' tlsf '
 python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$root/$name/lib/libmlpool.so"

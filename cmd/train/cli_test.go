@@ -13,10 +13,10 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
-	"mlpool/cmd/train/internal/program"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
+	"mlpool/internal/program"
 )
 
 func TestFolderForConfig(t *testing.T) {

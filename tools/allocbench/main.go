@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"mlpool/internal/program"
 	"mlpool/kernels/collective/launch"
 )
 
@@ -50,6 +51,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		return err
 	case o.list:
 		return list(stdout)
+	case o.version:
+		_, err := fmt.Fprintln(stdout, program.Facts())
+		return err
+	case o.completion != "":
+		_, err := io.WriteString(stdout, script(o.completion))
+		return err
 	case o.cards:
 		return o.printCards(ctx, stdout)
 	case o.pack > 0:

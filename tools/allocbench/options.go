@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mlpool/allocator/observe"
+	"mlpool/internal/completion"
 	"mlpool/internal/stats"
 )
 
@@ -27,7 +28,8 @@ flags:
 // options are the flags.
 type options struct {
 	scenarios, allocators, cases string
-	quick, list                  bool
+	quick, list, version         bool
+	completion                   string // a shell
 	csv, plots, with, readme     string
 	draw                         string
 	trace, traces, report        string
@@ -38,8 +40,9 @@ type options struct {
 	limit, pack                  time.Duration
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
+// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes; completion
+// depends on these names.
+func (o *options) define() *flag.FlagSet {
 	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
 	flags.StringVar(&o.scenarios, "scenario", "", "run the scenarios in `list`, with commas between them (default all)")
@@ -63,6 +66,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
 	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
+	flags.BoolVar(&o.version, "version", false, "print the version, and what it was built with, and end")
+	completion.Define(flags, &o.completion)
+	return flags
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := o.define()
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stderr, usage)

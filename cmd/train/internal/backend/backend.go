@@ -12,9 +12,9 @@ import (
 	"io"
 	"runtime"
 
-	"mlpool/cmd/train/internal/program"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/internal/program"
 	"mlpool/internal/text"
 	"mlpool/kernels"
 	"mlpool/kernels/device"

@@ -18,6 +18,7 @@ import (
 	"mlpool/cmd/train/internal/run"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/internal/completion"
 )
 
 // Options are the command line.
@@ -54,7 +55,7 @@ func Parse(args []string, stdout io.Writer) (o Options, err error) {
 	}
 	var given []string
 	flags.Visit(func(f *flag.Flag) {
-		if !isSwitch(f) || f.Value.String() != "false" {
+		if !completion.IsSwitch(f) || f.Value.String() != "false" {
 			given = append(given, "-"+f.Name)
 		}
 	})

@@ -5,12 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/configs"
+	"mlpool/internal/completion"
 )
 
 // A flagGroup is the flags under one title of the usage, by name.
@@ -83,13 +83,7 @@ func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 
 	f.BoolVar(&o.list, "list", false, "list allocators and strategies, and which of them this machine can use")
 	f.BoolVar(&o.version, "version", false, "print the version, and what it was built with")
-	f.Func("completion", "print a script that completes command lines in `SHELL`: bash, zsh or fish", func(shell string) error {
-		o.completion = shell
-		if !slices.Contains(shells, shell) {
-			return errors.New("want " + strings.Join(shells, " or "))
-		}
-		return nil
-	})
+	completion.Define(f.FlagSet, &o.completion)
 	f.group("about the program")
 	return f.FlagSet, f.groups
 }

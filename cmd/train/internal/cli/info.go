@@ -8,8 +8,8 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/backend"
-	"mlpool/cmd/train/internal/program"
 	"mlpool/cmd/train/internal/terminal"
+	"mlpool/internal/program"
 	"mlpool/kernels"
 )
 
@@ -25,7 +25,7 @@ func (o Options) InfoCommand() func(stdout io.Writer) error {
 		}
 	case o.completion != "":
 		return func(w io.Writer) error {
-			_, err := io.WriteString(w, completion(o.completion))
+			_, err := io.WriteString(w, script(o.completion))
 			return err
 		}
 	}

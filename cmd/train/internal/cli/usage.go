@@ -8,6 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/terminal"
+	"mlpool/internal/completion"
 )
 
 const usageHead = `usage: train [flags] <config>
@@ -50,7 +51,7 @@ func printUsage(w io.Writer, groups []flagGroup) {
 			value, text := flag.UnquoteUsage(f)
 			name := "-" + f.Name
 			switch {
-			case value != "" && isSwitch(f):
+			case value != "" && completion.IsSwitch(f):
 				name += "[=" + value + "]"
 			case value != "":
 				name += " " + value
@@ -59,10 +60,4 @@ func printUsage(w io.Writer, groups []flagGroup) {
 		}
 	}
 	io.WriteString(w, b.String())
-}
-
-// isSwitch reports whether the value of a flag is optional.
-func isSwitch(f *flag.Flag) bool {
-	b, ok := f.Value.(interface{ IsBoolFlag() bool })
-	return ok && b.IsBoolFlag()
 }

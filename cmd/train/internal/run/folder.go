@@ -9,9 +9,9 @@ import (
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/exit"
-	"mlpool/cmd/train/internal/program"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/internal/program"
 	"mlpool/internal/text"
 )
 
