@@ -106,13 +106,18 @@ func TestOnlyCUDAUsesCgo(t *testing.T) {
 	}
 }
 
-// TestLinkedSize keeps packages out of the trainer that would make it much larger. Programs that call
-// reflect.Type.Method with a name that is not constant, as templates do, keep all methods of all types, and so do
-// those that link google.golang.org/protobuf with gorgonia.org/tensor. gonum.org/v1/plot has 5 MB of fonts.
+// TestLinkedSize keeps packages out of programs of a release that would make them much larger. Programs that call
+// reflect.Value.MethodByName with a name that is not constant, as templates do, keep all methods of all types, and so
+// do those that link google.golang.org/protobuf with gorgonia.org/tensor. gonum.org/v1/plot has 5 MB of fonts.
 func TestLinkedSize(t *testing.T) {
-	for dep := range goList(t, "mlpool/cmd/train", "-deps") {
-		if dep = strings.TrimSpace(dep); slices.Contains([]string{"text/template", "net/rpc", "google.golang.org/protobuf/proto", "gonum.org/v1/plot"}, dep) {
-			t.Errorf("mlpool/cmd/train must not import %s", dep)
+	for program, without := range map[string][]string{
+		"mlpool/cmd/train":        {"text/template", "net/rpc", "google.golang.org/protobuf/proto", "gonum.org/v1/plot"},
+		"mlpool/tools/allocbench": {"text/template", "net/rpc"},
+	} {
+		for dep := range goList(t, program, "-deps") {
+			if dep = strings.TrimSpace(dep); slices.Contains(without, dep) {
+				t.Errorf("%s must not import %s", program, dep)
+			}
 		}
 	}
 }
