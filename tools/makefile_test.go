@@ -3,10 +3,12 @@
 package tools
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +104,69 @@ func TestMakeKernelsFails(t *testing.T) {
 		if text, err := os.ReadFile(object); err != nil || string(text) != "whole\n" {
 			t.Errorf("%s is %q, %v", object, text, err)
 		}
+	}
+}
+
+// TestReleaseArchitectures wants code for every major architecture that nvcc knows, and PTX of 9.0 and the newest.
+func TestReleaseArchitectures(t *testing.T) {
+	for _, c := range []struct{ release, knows, code, ptx string }{
+		{"11.8", "sm_60 sm_61 sm_70 sm_75 sm_80 sm_86 sm_90", "70 80 90", "90"},
+		{"12.9", "sm_60 sm_70 sm_75 sm_80 sm_89 sm_90 sm_100 sm_101 sm_103 sm_120 sm_121", "70 80 90 100 120 90a", "120 90"},
+		{"13.0", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_103 sm_110 sm_120 sm_121", "80 90 100 110 120 90a", "120 90"},
+	} {
+		dir := t.TempDir()
+		nvcc := filepath.Join(dir, "nvcc")
+		script := "#!/bin/sh\ncase $1 in --list-gpu-code) printf '%s\\n' " + c.knows + " ;; --version) echo 'release " + c.release + ", V1' ;; esac\n"
+		if err := os.WriteFile(nvcc, []byte(script), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("make", "-n", "-C", "..", "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", "kernels_build="+dir, dir+"/gemm/warpgroup.o")
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
+		out, err := cmd.CombinedOutput()
+		command := regexp.MustCompile(".*warpgroup.cu -o").Find(out)
+		var code, ptx []string
+		for _, m := range regexp.MustCompile(`code=(sm|compute)_(\w+)`).FindAllStringSubmatch(string(command), -1) {
+			if m[1] == "sm" {
+				code = append(code, m[2])
+			} else {
+				ptx = append(ptx, m[2])
+			}
+		}
+		if err != nil || strings.Join(code, " ") != c.code || strings.Join(ptx, " ") != c.ptx {
+			t.Errorf("nvcc %s: code for %q, PTX of %q, %v, want %q and %q: %s", c.release, code, ptx, err, c.code, c.ptx, command)
+		}
+	}
+}
+
+// TestKernelsInAnyFolder compiles a source for a release in two folders, and wants the same bytes.
+func TestKernelsInAnyFolder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nvcc takes seconds")
+	}
+	nvcc, err := exec.LookPath("nvcc")
+	if err != nil {
+		t.Skip(err)
+	}
+	var objects [2][]byte
+	for i := range objects {
+		dir := filepath.Join(t.TempDir(), strings.Repeat("longer", i))
+		rules, err := os.ReadFile("../kernels/kernels.mk")
+		if err := errors.Join(err, os.CopyFS(filepath.Join(dir, "kernels/cuda"), os.DirFS("../kernels/cuda")),
+			os.WriteFile(filepath.Join(dir, "kernels/kernels.mk"), rules, 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		const object = "build/kernels-release/nn/gather.o"
+		cmd := exec.Command("make", "-C", dir, "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", object)
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if objects[i], err = os.ReadFile(filepath.Join(dir, object)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(objects[0], objects[1]) {
+		t.Error("the folder is in the object: see cmp -l")
 	}
 }
 
