@@ -86,7 +86,7 @@ lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.h
 	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp cmd/libmlpool/mlpool.py build/
 
 .PHONY: dist
-dist: ## build a release, build/mlpool-VERSION-linux-amd64.tar.gz, of the kernels for every GPU
+dist: ## build a release, build/mlpool-VERSION-linux-amd64.tar.gz, for every GPU; GOARCH=arm64 for Arm servers
 	$(if $(NVCC),NVCC="$(NVCC)") $(if $(filter command%,$(origin CUDA_ARCH)),CUDA_ARCH="$(CUDA_ARCH)") VERSION="$(VERSION)" tools/dist.sh
 
 .PHONY: check

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Builds build/mlpool-VERSION-linux-amd64.tar.gz, a release for machines with glibc 2.28 or later. With a
-# driver it trains on the GPU; it needs no Go and no CUDA. The same commit and toolkit give the same bytes, in the
-# same folder: nvcc names things by it.
+# driver it trains on the GPU; it needs no Go and no CUDA. The same commit, tools and objects of kernels give the
+# same bytes, in any folder.
 #
 #   tools/dist.sh
 #
 # The environment variables VERSION, NVCC and CUDA_ARCH replace the version (git describe), nvcc, and the
-# GPUs (release). Needs Go, make, gcc, g++, nvcc, and apt for an older glibc to link with.
+# GPUs (release); GOARCH=arm64 builds for machines with an Arm CPU. Needs Go, make, gcc, g++, nvcc, and apt for an
+# older glibc to link with. For the other CPU it needs its gcc and g++, such as the package
+# g++-aarch64-linux-gnu, qemu-user, and CUDA's runtime: see tools/install_cuda.sh -h.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,15 +17,31 @@ cd "$(dirname "$0")/.."
 umask 022
 export LC_ALL=C TZ=UTC
 
-readonly oldest=2.28 largest=25000000 system=linux-amd64
+readonly oldest=2.28 largest=25000000
 # The newest release of Debian whose symbols are of glibc 2.28, where the newer ones are not used.
 readonly debian=bullseye gcc=10
-readonly sysroot=$PWD/build/sysroot
 
 die() {
     printf 'dist: %s\n' "$*" >&2
     exit 1
 }
+
+goarch=$(go env GOARCH)
+case $goarch in
+amd64) machine=x86_64 ;;
+arm64) machine=aarch64 ;;
+*) die "GOARCH is $goarch: a release is for amd64 or arm64" ;;
+esac
+# For another machine, how the names of its tools begin, and what runs its programs.
+cross='' run=()
+if [[ $machine != $(uname -m) ]]; then
+    cross=$machine-linux-gnu- run=("qemu-$machine" -L "$PWD/build/sysroot-$goarch")
+    for tool in "${cross}g++" "${run[0]}"; do
+        type -P "$tool" >/dev/null || die "$tool is missing: install the packages g++-$machine-linux-gnu and qemu-user"
+    done
+fi
+readonly sysroot=$PWD/build/sysroot-$goarch goarch machine cross run
+export GOARCH=$goarch CGO_ENABLED=1
 
 # get_sysroot unpacks headers and libraries of an older glibc.
 get_sysroot() {
@@ -33,7 +51,7 @@ get_sysroot() {
     # shellcheck disable=SC2016 # apt-get fills this in
     uri=$(targets Debian '$(REPO_URI)' 'Component: main' | head -n 1)
     [[ $uri ]] || die "apt has no source of Debian"
-    download_debs "$work" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $debian main" \
+    download_debs "$work" "$goarch" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $debian main" \
         libc6 libc6-dev linux-libc-dev "libgcc-$gcc-dev" "libstdc++-$gcc-dev" "gcc-$gcc-base" || die "apt-get $failed failed: see above"
     for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
     find "$work/root" -type l -lname '/*' | while read -r link; do
@@ -47,7 +65,7 @@ get_sysroot() {
 compile() {
     local libraries=$sysroot/usr/lib
     # gcc would look in its own folders first.
-    CC="gcc --sysroot=$sysroot -B$libraries/x86_64-linux-gnu/ -B$libraries/gcc/x86_64-linux-gnu/$gcc/" CGO_ENABLED=1 GOFLAGS='' go build -trimpath -buildvcs=false \
+    CC="${cross}gcc --sysroot=$sysroot -B$libraries/$machine-linux-gnu/ -B$libraries/gcc/$machine-linux-gnu/$gcc/" GOFLAGS='' go build -trimpath -buildvcs=false \
         -ldflags "-s -w -buildid= -B none -X '$module/internal/program.stamp=$stamp' -extldflags '-static-libgcc'" "$@"
 }
 
@@ -55,9 +73,9 @@ compile() {
 check() {
     local needs newest
     [[ $arch != release ]] || (($(stat -c %s "$1") <= largest)) || die "$1 has more than $largest bytes"
-    needs=$(objdump -p "$1" | awk '/NEEDED/ { print $2 }' | grep -vE '^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux.*)$' || true)
+    needs=$("${cross}objdump" -p "$1" | awk '/NEEDED/ { print $2 }' | grep -vE '^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux.*)$' || true)
     [[ ! $needs ]] || die "$1 needs" "$needs"
-    newest=$(objdump -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
+    newest=$("${cross}objdump" -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
     [[ $(printf '%s\n' "$newest" $oldest | sort -V | tail -n 1) == "$oldest" ]] || die "$1 needs glibc $newest"
 }
 
@@ -65,7 +83,7 @@ check() {
 manual() {
     local name=${1##*/}
     printf '.TH %s 1 "%s" "mlpool %s"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.nf\n' "${name^^}" "$date" "$version" "$name" "$2"
-    "$1" -help 2>&1 | sed "s/\\\\/\\\\e/g; s/^[.']/\\\\\&&/; s/-/\\\\-/g; s/^usage: //; 1a .fi\n.SH DESCRIPTION\n.nf"
+    "${run[@]}" "$1" -help 2>&1 | sed "s/\\\\/\\\\e/g; s/^[.']/\\\\\&&/; s/-/\\\\-/g; s/^usage: //; 1a .fi\n.SH DESCRIPTION\n.nf"
 }
 
 commit=$(git rev-parse HEAD)
@@ -79,9 +97,9 @@ arch=${CUDA_ARCH:-release}
 readonly commit date epoch version stamp module arch
 
 get_sysroot
-make kernels CUDA=1 CUDA_ARCH="$arch" CXX_LIBRARY=-l:libstdc++.a ${NVCC:+NVCC="$NVCC"}
+make kernels CUDA=1 CUDA_ARCH="$arch" CROSS_COMPILE="$cross" CXX_LIBRARY=-l:libstdc++.a ${NVCC:+NVCC="$NVCC"}
 
-name=mlpool-${version#v}-$system
+name=mlpool-${version#v}-linux-$goarch
 dir=build/$name
 rm -rf "$dir"
 mkdir -p "$dir"/{bin,lib,share/man/man1,share/completions}
@@ -106,16 +124,17 @@ END
 manual "$dir/bin/train" "train a multilayer perceptron on MNIST, and compare allocators of GPU memory" >"$dir/share/man/man1/train.1"
 manual "$dir/bin/allocbench" "compare allocators of GPU memory on recorded traces" >"$dir/share/man/man1/allocbench.1"
 for shell in bash zsh fish; do
-    for program in train allocbench; do "$dir/bin/$program" -completion "$shell" >"$dir/share/completions/$program.$shell"; done
+    for program in train allocbench; do "${run[@]}" "$dir/bin/$program" -completion "$shell" >"$dir/share/completions/$program.$shell"; done
 done
 
-nvcc=$(realpath "$(sed -n '1s/ .*//p' "build/kernels-$arch/compiler")")
+nvcc=$(realpath "$(sed -n '1s/ .*//p' "build/kernels-$arch${cross:+-$machine}/compiler")")
 eula=''
 for file in "${nvcc%/bin/nvcc}/EULA.txt" /usr/share/doc/nvidia-cuda-dev/copyright; do
     [[ $eula || ! -f $file ]] || eula=$file
 done
 [[ $eula ]] || die "found no licence of CUDA's runtime, such as EULA.txt beside bin/nvcc"
-GOFLAGS='' CGO_ENABLED=1 go run ./tools/sbom -o "$dir" -version "$version" -created "$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)" \
+# sbom runs here, and lists what a program for the other machine is made of.
+GOFLAGS='' GOARCH='' go run -exec "env GOARCH=$goarch" ./tools/sbom -o "$dir" -version "$version" -created "$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)" \
     -tags cuda,netgo,osusergo -with "cuda-runtime=$eula" -with "libstdc++-and-libgcc=$sysroot/usr/share/doc/gcc-$gcc-base/copyright" ./cmd/train ./tools/allocbench ./cmd/libmlpool
 
 find "$dir" -type f -name '*' ! -perm -u+x -exec chmod 644 {} +

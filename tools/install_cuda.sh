@@ -7,13 +7,15 @@ set -euo pipefail
 
 usage() {
     cat <<END
-usage: ${0##*/} [DIR]
+usage: ${0##*/} [DIR [arm64]]
 
 Installs the CUDA toolkit of this Debian release, about 1.6 GB, unless nvcc is on PATH.
 
-  DIR   unpack CUDA 12 into this folder instead, as DIR/bin/nvcc, and change nothing
-        else: that of Debian $newer, or of this Ubuntu from 24.04 on. Downloads about
-        1 GB and keeps 0.4 GB. Needs no root, but g++.
+  DIR    unpack CUDA 12 into this folder instead, as DIR/bin/nvcc, and change nothing
+         else: that of Debian $newer, or of this Ubuntu from 24.04 on. Downloads about
+         1 GB and keeps 0.4 GB. Needs no root, but g++.
+  arm64  add to DIR the library with which a release for Linux on arm64 is linked, of
+         Debian $newer: downloads 1 GB more and keeps 1 MB.
 END
 }
 
@@ -70,12 +72,10 @@ has_compiler() {
 
 # unpack DIR unpacks the newer toolkit in NVIDIA's layout. It uses a temporary folder next to
 # DIR and renames it after nvcc has started once, so that a failure leaves nothing behind.
-unpack() {
-    local dir work source deb tool release failed
-    dir=$(realpath -m -- "$1")
-    [[ ! -x $dir/bin/nvcc ]] || { say "$dir/bin/nvcc already exists"; exit 0; }
+unpack() (
+    dir=$1
     [[ ! -e $dir || -z $(ls -A -- "$dir") ]] || die "$dir is not empty: name an empty or a new folder"
-    for tool in apt-get dpkg-deb tar; do
+    for tool in apt-get dpkg dpkg-deb tar; do
         type -P "$tool" >/dev/null || die "$tool is missing: $elsewhere"
     done
     has_compiler || die "no g++ from 7 to 13 is installed: install one, such as the package g++-12 or g++-13"
@@ -86,17 +86,39 @@ unpack() {
     trap "rm -rf -- ${work@Q}" EXIT
     mkdir "$work/root"
     say "downloading the CUDA toolkit, about 1 GB"
-    download_debs "$work" "$source" "${parts_of_newer[@]}" || die "apt-get $failed failed: see above"
+    download_debs "$work" "$(dpkg --print-architecture)" "$source" "${parts_of_newer[@]}" || die "apt-get $failed failed: see above"
     for deb in "$work"/debs/*.deb; do
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$work/root" "${left_out[@]}" || die "could not unpack ${deb##*/}: see above"
         rm "$deb"
     done
     arrange "$work/root/usr" "$work/toolkit" || die "the toolkit has an unknown layout: see above"
-    release=$("$work/toolkit/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, release \([^,]*\),.*/CUDA \1/p') || release=''
+    release=$(release_of "$work/toolkit")
     [[ $release ]] || die "the nvcc of the toolkit does not start: $elsewhere"
     mv -T -- "$work/toolkit" "$dir"
-    say "$release is in $dir"
-}
+    say "CUDA $release is in $dir"
+)
+
+# release_of DIR prints the release of DIR/bin/nvcc, such as 12.4, or nothing if it does not start.
+release_of() { "$1/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, release \([^,]*\),.*/\1/p' || true; }
+
+# add_arm64 DIR adds the static runtime for arm64 to the toolkit in DIR, where NVIDIA's own toolkit would have it.
+add_arm64() (
+    library=$1/targets/sbsa-linux/lib/libcudart_static.a
+    [[ ! -e $library ]] || { say "$library already exists"; exit 0; }
+    source=$(source_of_newer) || exit
+    [[ $source != *ubuntu* ]] || die "the servers of Ubuntu for amd64 have no packages for arm64: install NVIDIA's cuda-cudart-cross-sbsa"
+    work=$(mktemp -d -- "$1/arm64.XXXXXX") || die "cannot write to $1"
+    # shellcheck disable=SC2064 # expand the name now
+    trap "rm -rf -- ${work@Q}" EXIT
+    say "downloading CUDA's runtime for arm64, about 1 GB"
+    download_debs "$work" arm64 "$source" nvidia-cuda-dev || die "apt-get $failed failed: see above"
+    deb=$(echo "$work"/debs/*.deb)
+    [[ $(dpkg-deb -f "$deb" Version) == "$(release_of "$1")".* ]] || die "$1 has another release of CUDA than ${deb##*/}"
+    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$work" ./usr/lib/aarch64-linux-gnu/libcudart_static.a || die "could not unpack ${deb##*/}: see above"
+    mkdir -p "${library%/*}"
+    mv "$work/usr/lib/aarch64-linux-gnu/libcudart_static.a" "$library"
+    say "CUDA's runtime for arm64 is in ${library%/*}"
+)
 
 # arrange FROM DIR moves the files of the Debian packages to where DIR/bin/nvcc looks for them.
 arrange() {
@@ -177,9 +199,11 @@ case ${1-none} in
 -h | --help) usage; exit ;;
 -* | '') usage >&2; exit 2 ;;
 esac
-(($# < 2)) || { usage >&2; exit 2; }
+[[ $# -lt 2 || "$*" == "$1 arm64" ]] || { usage >&2; exit 2; }
 if (($#)); then
-    unpack "$1"
+    dir=$(realpath -m -- "$1")
+    if [[ -x $dir/bin/nvcc ]]; then say "$dir/bin/nvcc already exists"; else unpack "$dir"; fi
+    (($# == 1)) || add_arm64 "$dir"
     exit
 fi
 if nvcc=$(type -P nvcc); then

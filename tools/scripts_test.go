@@ -264,7 +264,7 @@ func TestRanksScaling(t *testing.T) {
 // TestInstallCUDA wants arguments that it does not understand refused before anything changes,
 // and a download that fails to leave nothing behind. CI installs for real.
 func TestInstallCUDA(t *testing.T) {
-	const usage = "usage: install_cuda.sh [DIR]\n"
+	const usage = "usage: install_cuda.sh [DIR [arm64]]\n"
 	for _, c := range []struct {
 		args   []string
 		status int
@@ -279,11 +279,14 @@ func TestInstallCUDA(t *testing.T) {
 		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++-12", "debian 12 bookworm"},
 		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++-13", "ubuntu 24.04 noble"},
 		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: the CUDA of this Ubuntu is too old: ", "g++-12", "ubuntu 22.04 jammy"},
+		{[]string{"DIR", "arm64"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++", "debian 12 bookworm"},
+		{[]string{"DIR", "arm64"}, 1, "install_cuda.sh: the servers of Ubuntu for amd64 have no packages for arm64: ", "g++", "ubuntu 24.04 noble"},
 		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: no g++ from 7 to 13 is installed: ", "g++-14", "debian 13 trixie"},
 	} {
 		dir, bash := sandbox(t, "cat", "find", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tar")
 		bin := filepath.Join(dir, "bin")
 		fake(t, bin, "nvcc", "#!/bin/sh\n")
+		fake(t, bin, "dpkg", "#!/bin/sh\n")
 		fake(t, bin, "dpkg-deb", "#!/bin/sh\n")
 		fake(t, bin, c.compiler, "#!/bin/sh\n")
 		id, release, _ := strings.Cut(c.system, " ")
@@ -301,8 +304,9 @@ func TestInstallCUDA(t *testing.T) {
 			t.Errorf("%q: status %d, %s, want %d and %q", c.args, cmd.ProcessState.ExitCode(), out, c.status, c.says)
 		}
 		left, _ := filepath.Glob(filepath.Join(dir, "new", "*"))
-		if hidden, _ := filepath.Glob(filepath.Join(dir, "new", ".*")); len(left)+len(hidden) > 0 {
-			t.Errorf("%q: it left %q %q behind", c.args, left, hidden)
+		hidden, _ := filepath.Glob(filepath.Join(dir, "new", ".*"))
+		if arm64, _ := filepath.Glob(filepath.Join(dir, "arm64.*")); len(left)+len(hidden)+len(arm64) > 0 {
+			t.Errorf("%q: it left %q %q %q behind", c.args, left, hidden, arm64)
 		}
 	}
 }

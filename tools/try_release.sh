@@ -4,7 +4,8 @@
 #
 #   tools/try_release.sh ARCHIVE MNIST
 #
-# MNIST is the folder of the data set, as `train -data` prints it. Needs root, or user namespaces.
+# MNIST is the folder of the data set, as `train -data` prints it. Needs root, or user namespaces, and for an archive for
+# another CPU qemu-user and the C library of a cross compiler, such as the packages qemu-user and libc6-arm64-cross.
 
 set -euo pipefail
 [[ $# == 2 && $1 != -* ]] || { echo "usage: ${0##*/} ARCHIVE MNIST" >&2; exit 2; }
@@ -29,13 +30,24 @@ mkdir "$root"/{mnist,tmp,proc,dev}
 tar -xf "$1" -C "$root"
 (cd "$root/$name" && sha256sum --quiet -c SHA256SUMS) || fail "the sums of the files are wrong"
 cp "$2"/*-ubyte* "$root/mnist/"
+case $name in
+*-arm64) machine=aarch64 ;;
+*) machine=x86_64 ;;
+esac
+needs=("$root/$name"/bin/*) qemu=''
+if [[ $machine != $(uname -m) ]]; then
+    qemu=$(type -P "qemu-$machine") || fail "qemu-$machine is missing"
+    needs=("$qemu")
+    install -D -t "$root${qemu%/*}" "$qemu"
+    install -D -t "$root/lib" "/usr/$machine-linux-gnu/lib"/{ld-linux*,lib{c,dl,m,pthread,rt}.so.*}
+fi
 while read -r library; do
     mkdir -p "$root${library%/*}"
     cp -L "$library" "$root$library"
-done < <(ldd "$root/$name"/bin/* | grep -o '/[^ ]*' | grep -v ':$' | sort -u)
+done < <(ldd "${needs[@]}" | grep -o '/[^ ]*' | grep -v ':$' | sort -u)
 
 # run PROGRAM ARGUMENT... prints what a program of the release prints.
-run() { env -i HOME=/tmp PATH="$PATH" "${into[@]}" "/$name/bin/$1" "${@:2}" | tee "$root/said"; }
+run() { env -i HOME=/tmp PATH="$PATH" "${into[@]}" ${qemu:+"$qemu"} "/$name/bin/$1" "${@:2}" | tee "$root/said"; }
 
 # said PATTERN wants a line of the last program.
 said() { grep -qE -- "$1" "$root/said" || fail "nothing that was printed matches: $1"; }
@@ -55,5 +67,5 @@ run allocbench -version
 said '^mlpool v[0-9].*, commit [0-9a-f]{40} of [0-9-]+,.* CUDA [0-9]+'
 run allocbench -quick -runs 1 -scenario pair -allocator tlsf,malloc
 said ' tlsf '
-python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$root/$name/lib/libmlpool.so"
+[[ $qemu ]] || python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$root/$name/lib/libmlpool.so"
 echo "$name works with glibc alone"
