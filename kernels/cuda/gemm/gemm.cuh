@@ -31,7 +31,7 @@
 #endif
 
 // Without those kernels nvcc would warn about their unused constants.
-#if defined(__CUDACC__) && (!HAVE_TMA || (defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || (HAVE_WARPGROUP && !defined(__CUDA_ARCH_FEAT_SM90_ALL)))))
+#if defined(__CUDACC__) && (!HAVE_TMA || (__CUDA_ARCH__ && (__CUDA_ARCH__ / 100 != 9 || (HAVE_WARPGROUP && !defined(__CUDA_ARCH_FEAT_SM90_ALL)))))
 #pragma nv_diag_suppress 177
 #endif
 
