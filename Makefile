@@ -109,8 +109,10 @@ plot: ## draw the training losses of RUNS in build/train_losses.png
 	go run ./tools/plot -o build/train_losses.png $(RUNS)
 
 .PHONY: clean
-clean: ## remove everything built, but not the logs
-	rm -rf build kernels/libkernels.a kernels/archive_cuda.go
+clean: ## remove everything built, but not the logs, nor an nvcc that was fetched
+	rm -f kernels/libkernels.a kernels/archive_cuda.go
+	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -path $(FETCHED_CUDA) -exec rm -rf {} +
+	@[ ! -e $(FETCHED_CUDA) ] || echo "kept $(FETCHED_CUDA), the fetched nvcc: rm -r $(FETCHED_CUDA) removes it"
 
 .PHONY: help
 help: ## print this list

@@ -170,6 +170,42 @@ func TestKernelsInAnyFolder(t *testing.T) {
 	}
 }
 
+// TestMakeClean wants everything removed that was built, but not an nvcc that was a download of 1 GB, nor the logs.
+func TestMakeClean(t *testing.T) {
+	dir, _ := kernelsOf(t)
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	removed := []string{"build/train", "build/a b/c", "build/.hidden", "kernels/libkernels.a", "kernels/archive_cuda.go"}
+	kept := []string{"build/cuda12/bin/nvcc", "logs/weights", "a", "b/c"}
+	for _, name := range append(removed, kept...) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("make", "-C", dir, "clean", "CUDA=0")
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "rm -r build/cuda12 removes it\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, name := range removed {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestMakeTrain runs make train on a machine with a GPU: it fetches nvcc if that is missing, and
 // trains on the CPU if it cannot or may not.
 func TestMakeTrain(t *testing.T) {
