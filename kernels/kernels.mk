@@ -19,9 +19,12 @@ CXX_LIBRARY ?= -lstdc++
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
 # A release is linked with an older libgcc, which lacks functions for atomics that newer compilers call on Arm.
 NVCCFLAGS += $(if $(CROSS_COMPILE),-ccbin $(CROSS_COMPILE)g++) $(if $(filter aarch64,$(kernels_machine)),-Xcompiler -mno-outline-atomics)
+kernels_root := $(KERNELS)/cuda
+# glibc.h says why it comes first.
+kernels_includes := -Xcompiler -include,$(kernels_root)/glibc.h -I$(kernels_root)
 # TMA multicast (tma.cuh) comes with advice for GPUs to come, unless refused.
 ifneq ($(NVCC),)
-NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) -arch=sm_90 -Xptxas --help -x cu -cubin -o /dev/null /dev/null 2>/dev/null \
+NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) $(kernels_includes) -arch=sm_90 -Xptxas --help -x cu -cubin -o /dev/null /dev/null 2>/dev/null \
 	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
 endif
 
@@ -57,7 +60,6 @@ CUDA_LIB = $(dir $(firstword $(wildcard $(addsuffix /libcudart_static.a, \
 	/usr/lib/$(kernels_machine)-linux-gnu))))
 
 kernels_build := build/kernels-$(if $(EMULATE),emulated,$(CUDA_ARCH))$(if $(CROSS_COMPILE),-$(kernels_machine))
-kernels_root := $(KERNELS)/cuda
 kernels_sources := $(wildcard $(kernels_root)/*/*.cu)
 kernels_headers := $(wildcard $(kernels_root)/*.h $(kernels_root)/*.cuh $(kernels_root)/*/*.cuh)
 kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernels_sources))
@@ -92,7 +94,7 @@ $(kernels_compiler): FORCE
 
 $(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler) | $(kernels_build)/said
 	@mkdir -p $(@D)
-	$(NVCC) $(kernels_arch) $(if $(filter %warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) $(kernels_names) -I$(kernels_root) -c $< -o $@
+	$(NVCC) $(kernels_arch) $(if $(filter %warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) $(kernels_names) $(kernels_includes) -c $< -o $@
 	$(if $(filter release,$(CUDA_ARCH)),$(CROSS_COMPILE)objcopy --wildcard --strip-symbol='*tmpxft_*' $@)
 else
 kernels_for := a GPU that the CPU emulates: a minute
