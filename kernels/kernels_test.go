@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -28,6 +29,9 @@ func TestNoDevice(t *testing.T) {
 		t.Skip("there is a device")
 	}
 	t.Log(err)
+	if e := (*kernels.Error)(nil); errors.As(err, &e) && e.Name == "cudaErrorInsufficientDriver" && !strings.Contains(err.Error(), "driver is missing or too old") {
+		t.Errorf("%q does not say what is missing", err)
+	}
 	if _, err := kernels.NewStream(); err == nil {
 		t.Error("NewStream: no error")
 	}

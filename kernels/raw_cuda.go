@@ -38,11 +38,19 @@ func checked(op string, r C.kernels_value) (uintptr, error) {
 }
 
 func available() error {
-	if err := check("Available", C.kernels_available()); err != nil {
+	code := C.kernels_available()
+	switch err := check("Available", code); {
+	case err == nil:
+		return nil
+	case code == insufficientDriver:
+		return fmt.Errorf("no CUDA device can be used: NVIDIA's driver is missing or too old: %w", err)
+	default:
 		return fmt.Errorf("no CUDA device can be used: %w", err)
 	}
-	return nil
 }
+
+// insufficientDriver is cudaErrorInsufficientDriver, which the runtime returns without any driver too.
+const insufficientDriver = 35
 
 func toolkit() int { return int(C.kernels_toolkit()) }
 
