@@ -7,8 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"gorgonia.org/tensor"
+
 	"mlpool/allocator"
-	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/nn"
@@ -69,31 +70,30 @@ func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 // TestMirroredRank trains one rank of two on every backend. Its side queue and its main queue wait for
 // each other, within graphs and without. Steps have several buckets, unless they are all-gathered.
 func TestMirroredRank(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	for _, e := range exchanges {
-		t.Run(e.name, func(t *testing.T) { testMirroredRank(t, e.symmetric, e.width) })
+		t.Run(e.name, func(t *testing.T) { testMirroredRank(t, e.symmetric, e.weights(mirroredFeatures)) })
 	}
 }
+
+// mirroredFeatures are those of images that a rank trains whose other rank is its mirror.
+const mirroredFeatures = 23
 
 // exchanges are the ways of exchanging updates, by what they depend on.
 var exchanges = []struct {
 	name      string
 	symmetric bool // there is symmetric memory
-	width     int
+	weights   func(features int) []*tensor.Dense
 }{
-	{"scattered", true, 1300},
-	{"all-gathered", true, 300},
-	{"all-reduced", false, 1300},
+	{"scattered", true, deep},
+	{"all-gathered", true, narrow},
+	{"all-reduced", false, deep},
 }
 
-func testMirroredRank(t *testing.T, symmetric bool, width int) {
-	const rows, features, batch, epochs = 33, 784, 4, 2
-	train, test := blobs(rows, features, 1), blobs(9, features, 2)
+func testMirroredRank(t *testing.T, symmetric bool, weights []*tensor.Dense) {
+	const rows, batch, epochs = 33, 4, 2
+	train, test := blobs(rows, mirroredFeatures, 1), blobs(9, mirroredFeatures, 2)
 	opt := options(rows, batch)
-	opt.Ranks = 2
-	weights := model.Weights(features, width, 3, data.Classes, 5)
+	opt.Ranks, opt.Update.Rate = 2, deepRate
 	var want []model.Epoch
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
@@ -187,17 +187,14 @@ func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
 // TestLateSideQueue trains a rank whose side queues are as late as events allow. If an operation that
 // reads or frees weights did not wait for them, losses would differ.
 func TestLateSideQueue(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	for _, e := range exchanges {
-		t.Run(e.name, func(t *testing.T) { testLateSideQueue(t, e.symmetric, e.width) })
+		t.Run(e.name, func(t *testing.T) { testLateSideQueue(t, e.symmetric, e.weights(mirroredFeatures)) })
 	}
 }
 
-func testLateSideQueue(t *testing.T, symmetric bool, width int) {
-	const rows, features, epochs = 35, 784, 3
-	train, test := blobs(rows, features, 1), blobs(9, features, 2)
+func testLateSideQueue(t *testing.T, symmetric bool, weights []*tensor.Dense) {
+	const rows, epochs = 35, 3
+	train, test := blobs(rows, mirroredFeatures, 1), blobs(9, mirroredFeatures, 2)
 	opt := options(rows, 4)
 	opt.Ranks = 2
 	run := func(q device.Queue) (got []string) {
@@ -214,7 +211,7 @@ func testLateSideQueue(t *testing.T, symmetric bool, width int) {
 		if err := d.SetCollective(m); err != nil {
 			t.Fatal(err)
 		}
-		trainer := newTrainer(t, d, train, test, model.Weights(features, width, 3, data.Classes, 5), opt)
+		trainer := newTrainer(t, d, train, test, weights, opt)
 		for range epochs {
 			e := trainEpoch(t, trainer)
 			sum, err := trainer.Checksum()
