@@ -95,7 +95,7 @@ func TestPeersOfTrain(t *testing.T) {
 	python(t)
 	dir := t.TempDir()
 	program := filepath.Join(dir, "train")
-	if out, err := exec.Command("go", "build", "-o", program, "mlpool/cmd/train").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "mlpool/cmd/train").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, set := range []string{"train", "t10k"} {

@@ -1,7 +1,6 @@
 package allocatortest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -23,15 +22,14 @@ func NewEnv(t *testing.T, f *Fake, a allocator.Allocator) *Env {
 			if err := g.Use(b, s); err != nil {
 				return err
 			}
-			return f.Write(b.Addr, bytes.Repeat([]byte{id}, int(b.Size)))
+			return f.Set(b.Addr, id, b.Size)
 		},
 		Verify: func(b allocator.Block, s allocator.Stream, id byte) error {
-			memory, err := f.Read(b.Addr, b.Size)
-			if err != nil {
+			switch others, err := f.Other(b.Addr, id, b.Size); {
+			case err != nil:
 				return err
-			}
-			if right := bytes.Count(memory, []byte{id}); right != len(memory) {
-				return fmt.Errorf("%d of %d bytes are not %d", len(memory)-right, len(memory), id)
+			case others != 0:
+				return fmt.Errorf("%d of %d bytes are not %d", others, b.Size, id)
 			}
 			return g.Use(b, s)
 		},

@@ -37,7 +37,7 @@ func TestPrograms(t *testing.T) {
 	at := func(name string) string { return filepath.Join(folder, name) }
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
 	preload := command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so")
-	command(t, "go", "build", "-buildmode=c-shared", "-o", at("libmlpool.so"), ".")
+	command(t, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", at("libmlpool.so"), ".")
 	sources, err := filepath.Glob("../../kernels/emulator/*.cpp")
 	if err != nil || len(sources) == 0 {
 		t.Fatal("no emulator:", err)

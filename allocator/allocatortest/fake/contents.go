@@ -64,6 +64,47 @@ func (f *memory) Write(addr uintptr, data []byte) error {
 	return nil
 }
 
+// repeated is a byte as a word.
+func repeated(value byte) content { return content{word: 0x01010101 * uint32(value)} }
+
+// Set writes n bytes of one value at addr, whoever owns the memory.
+func (f *memory) Set(addr uintptr, value byte, n int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parts, ok := f.parts(addr, n)
+	if !ok {
+		return f.fault("%d bytes at %#x are written, of which some are not allocated", n, addr)
+	}
+	for _, p := range parts {
+		p.memory.contents = p.memory.contents.set(p.lo, p.hi, repeated(value))
+	}
+	return nil
+}
+
+// Other returns how many of n bytes at addr are not value.
+func (f *memory) Other(addr uintptr, value byte, n int64) (others int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parts, ok := f.parts(addr, n)
+	if !ok {
+		return 0, f.fault("%d bytes at %#x are read, of which some are not allocated", n, addr)
+	}
+	want := repeated(value)
+	for _, p := range parts {
+		for piece := range p.memory.contents.over(p.lo, p.hi) {
+			if piece.value.data == nil && piece.value.word == want.word {
+				continue
+			}
+			for i := piece.lo; i < piece.hi; i++ {
+				if piece.value.at(i) != value {
+					others++
+				}
+			}
+		}
+	}
+	return others, nil
+}
+
 // Fill implements allocator.Filler. It is work on the memory, and must be ordered after all
 // earlier work there.
 func (f *memory) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {

@@ -64,3 +64,42 @@ func TestPageContents(t *testing.T) {
 		t.Error(s.err)
 	}
 }
+
+// TestSetBytes counts the bytes of a range that are not the last ones set there.
+func TestSetBytes(t *testing.T) {
+	s := newScript(t, usual())
+	s.mapOne(0)
+	s.mapTwo(1)
+	s.keep(s.Set(s.at(0)+5, 7, 2*page))
+	s.keep(s.Set(s.at(0)+page-1, 8, 3))
+	s.keep(s.Write(s.at(0)+page+9, []byte{7, 9}))
+	for _, c := range []struct {
+		from  uintptr
+		value byte
+		bytes int64
+		want  int64
+	}{
+		{5, 7, 2 * page, 4},
+		{0, 7, 6, 5},
+		{0, 0, 6, 1},
+		{page - 1, 8, 3, 0},
+		{page - 1, 8, 4, 1},
+		{page + 9, 9, 2, 1},
+		{9, 7, 0, 0},
+	} {
+		if n, err := s.Other(s.at(0)+c.from, c.value, c.bytes); err != nil || n != c.want {
+			t.Errorf("%d of %d bytes from %d on are not %d, want %d; %v", n, c.bytes, c.from, c.value, c.want, err)
+		}
+	}
+	if s.err != nil {
+		t.Error(s.err)
+	}
+	s = newScript(t, usual())
+	s.mapOne(0)
+	if err := s.Set(s.at(0), 1, page+1); err == nil {
+		t.Error("bytes beyond the memory are set")
+	}
+	if _, err := s.Other(s.at(0), 1, page+1); err == nil {
+		t.Error("bytes beyond the memory are read")
+	}
+}
