@@ -27,7 +27,7 @@ func hostileDefault() int64 {
 	case testing.Short():
 		return 1_000_000
 	}
-	return 4_000_000
+	return 2_000_000
 }
 
 // underRace reports whether the race detector is built in.

@@ -83,9 +83,16 @@ func (b *bench) within(f func() error) (cut bool, err error) {
 	return late.Load(), b.ctx.Err()
 }
 
+// collect frees garbage, so that the collector rests during a measurement. Quick runs measure nothing.
+func (b *bench) collect() {
+	if !b.quick {
+		runtime.GC()
+	}
+}
+
 // measure times f, which returns the number of operations of its threads, and adds a row for them.
 func (b *bench) measure(name, unit string, threads int, f func() (int64, error)) error {
-	runtime.GC()
+	b.collect()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	earlier := b.a.Stats()
@@ -134,7 +141,7 @@ func (b *bench) percentiles(n int64, f func() error) error {
 	for i := range samples {
 		samples[i] = -1 // touch every page before the loop
 	}
-	runtime.GC()
+	b.collect()
 	done := 0
 	cut, err := b.within(func() error {
 		for done < len(samples) && !b.over.Load() {
