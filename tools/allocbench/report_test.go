@@ -146,7 +146,7 @@ func TestExplainedRandom(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	for seed := range uint64(30) {
+	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var csv strings.Builder
 		csv.WriteString(header)
