@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import peers
 import peers_trainers
 
-# A stand-in for train. What it does depends on the width.
-TRAIN = """#!%s
+# A stand-in for train. What it does depends on the width. Without packages (-S) Python starts twice as fast.
+TRAIN = """#!%s -S
 import json, os, sys, time
 words = sys.argv[1:]
 if words[0] == "-check":
@@ -108,7 +108,7 @@ class Run(unittest.TestCase):
         self.addCleanup(os.chdir, back)
 
     def worker(self, name, args):
-        return [sys.executable, "worker.py"] + ["absent"] * (name in self.absent)
+        return [sys.executable, "-S", "worker.py"] + ["absent"] * (name in self.absent)
 
     def run_main(self, *argv, machine=MACHINE, worker=None):
         """The status, the standard output, and the lines of the standard error."""

@@ -91,7 +91,7 @@ class Run(unittest.TestCase):
 
     def run_main(self, *argv):
         """The status, the standard output, and the lines of the standard error."""
-        with mock.patch.object(torch_memory_lanes, "worker_command", lambda name, args: [sys.executable, "worker.py", name]), \
+        with mock.patch.object(torch_memory_lanes, "worker_command", lambda name, args: [sys.executable, "-S", "worker.py", name]), \
                 mock.patch.object(common, "need", lambda *modules: None), \
                 mock.patch.object(common, "gpu_and_driver", lambda gpu: "NVIDIA H200, driver 1.2.3"), \
                 mock.patch.object(torch_memory, "visible_gpus", lambda: ["0", "1"]), \
@@ -182,7 +182,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, {str(Path(torch_memory.__file__).parent)!r})
 import common, torch_memory, torch_memory_lanes
-torch_memory_lanes.worker_command = lambda name, args: [sys.executable, "worker.py", name]
+torch_memory_lanes.worker_command = lambda name, args: [sys.executable, "-S", "worker.py", name]
 common.need = lambda *modules: None
 sys.exit(torch_memory.main(sys.argv[1:]))
 """
@@ -190,7 +190,7 @@ sys.exit(torch_memory.main(sys.argv[1:]))
             for name in ("started", "waiting"):
                 Path(name).unlink(missing_ok=True)
             words = ["--mlpool", ".", "--gpus", "0", "--jobs", "cnn", "--csv", "t.csv"]
-            with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
+            with subprocess.Popen([sys.executable, "-S", "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
                 while not Path("waiting").exists():
                     time.sleep(0.01)
                 process.send_signal(number)
