@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,9 @@ func written(t *testing.T, name, file, text string, want []string, wrong string)
 	if err := os.WriteFile(filepath.Join(dir, "assets", file), []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	all := pictures
+	defer func() { pictures = all }()
+	pictures = slices.DeleteFunc(slices.Clone(all), func(p picture) bool { return p.file != file }) // others are as they were
 	var said bytes.Buffer
 	err := run([]string{"-root", dir}, &said)
 	if wrong != "" {

@@ -72,12 +72,14 @@ func run(args []string, stderr io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// pictures are drawn in assets, each from a file.
-var pictures = []struct {
+// A picture in assets is drawn from a file.
+type picture struct {
 	name, file string
 	draw       func(io.Writer, *source) error
 	when       func(*source) bool // nil: always
-}{
+}
+
+var pictures = []picture{
 	{"epochs", training, drawEpochs, nil},
 	{peersName, peersFile, drawPeers, nil},
 	{torchName, torchSteps, drawTorch, nil},
