@@ -58,9 +58,11 @@ else
 endif
 
 # Many packages wait for processes and time limits, so that more of them run at once than there are cores. The
-# collector runs seldom, and the linker leaves out what only debuggers read.
+# collector runs when a process has half a GiB, and the linker leaves out what only debuggers read.
 GO_TEST := go test -p $$((2 * $$(nproc 2>/dev/null || echo 1))) -ldflags='-s -w' -timeout 30m
-test race: export GOGC ?= 400
+test: export GOGC ?= off
+test: export GOMEMLIMIT ?= 512MiB
+race: export GOGC ?= 400
 
 # The packages whose tests use kernels: the others are the same with CUDA.
 on_kernels = $$(go list -test -tags cuda -f '{{$$test := .ForTest}}{{range .Deps}}{{if eq . "$(shell go list -m)/kernels"}}{{$$test}}{{end}}{{end}}' ./... | sort -u)
