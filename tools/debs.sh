@@ -7,19 +7,25 @@ targets() {
     apt-get indextargets --format "$2" 'Created-By: Packages' "Origin: $1" "Label: $1" "${@:3}" | sort -u
 }
 
-# download_debs DIR ARCHITECTURE SOURCE PACKAGE... downloads packages for amd64 or arm64 from SOURCE, a line of a .list of
-# apt, to DIR/debs. If that fails, the variable failed names the command of apt-get.
-download_debs() {
-    local dir=$1
-    local options=(-qq -o Dir::State="$dir/apt" -o Dir::State::lists="$dir/apt/lists" -o Dir::State::status="$dir/apt/status"
-        -o Dir::Cache="$dir/apt/cache" -o Dir::Etc="$dir/apt/etc" -o APT::Sandbox::User=root
-        -o APT::Architecture="$2" -o APT::Architectures="$2")
-    mkdir -p "$dir"/{apt/etc/preferences.d,apt/lists/partial,apt/cache/archives/partial,debs}
-    : >"$dir/apt/status"
-    echo "$3" >"$dir/apt/etc/sources.list"
-    failed=update
-    apt-get "${options[@]}" update || return
-    # shellcheck disable=SC2034 # for the caller
-    failed=download
-    (cd "$dir/debs" && apt-get "${options[@]}" download "${@:4}")
+# add_source DIR ARCHITECTURE SOURCE fetches the lists of packages for amd64 or arm64 of SOURCE, a line of a .list of
+# apt, into DIR.
+add_source() {
+    mkdir -p "$1"/{apt/etc/preferences.d,apt/lists/partial,apt/cache/archives/partial,debs}
+    : >"$1/apt/status"
+    echo "$2" >"$1/apt/architecture"
+    echo "$3" >"$1/apt/etc/sources.list"
+    in_source "$1" apt-get update
 }
+
+# in_source DIR COMMAND ARGUMENT... runs apt-get or apt-cache as if DIR's source and architecture were the only ones and
+# no package were installed.
+in_source() {
+    local architecture
+    architecture=$(<"$1/apt/architecture")
+    "$2" -qq -o Dir::State="$1/apt" -o Dir::State::lists="$1/apt/lists" -o Dir::State::status="$1/apt/status" \
+        -o Dir::Cache="$1/apt/cache" -o Dir::Etc="$1/apt/etc" -o APT::Sandbox::User=root \
+        -o APT::Architecture="$architecture" -o APT::Architectures="$architecture" "${@:3}"
+}
+
+# download_debs DIR PACKAGE... downloads packages of DIR's source to DIR/debs.
+download_debs() { (cd "$1/debs" && in_source "$1" apt-get download "${@:2}"); }

@@ -45,14 +45,16 @@ export GOARCH=$goarch CGO_ENABLED=1
 
 # get_sysroot unpacks headers and libraries of an older glibc.
 get_sysroot() {
-    local work uri deb link failed
+    local work uri deb link
     [[ ! -d $sysroot ]] || return 0
     work=$(mktemp -d "$sysroot.XXXXXX")
     # shellcheck disable=SC2016 # apt-get fills this in
     uri=$(targets Debian '$(REPO_URI)' 'Component: main' | head -n 1)
     [[ $uri ]] || die "apt has no source of Debian"
-    download_debs "$work" "$goarch" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $debian main" \
-        libc6 libc6-dev linux-libc-dev "libgcc-$gcc-dev" "libstdc++-$gcc-dev" "gcc-$gcc-base" || die "apt-get $failed failed: see above"
+    add_source "$work" "$goarch" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $debian main" ||
+        die "apt-get update failed: see above"
+    download_debs "$work" libc6 libc6-dev linux-libc-dev "libgcc-$gcc-dev" "libstdc++-$gcc-dev" "gcc-$gcc-base" ||
+        die "apt-get download failed: see above"
     for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
     find "$work/root" -type l -lname '/*' | while read -r link; do
         ln -sfrn "$work/root$(readlink "$link")" "$link"

@@ -13,7 +13,8 @@ Installs the CUDA toolkit of this Debian release, about 1.6 GB, unless nvcc is o
 
   DIR    unpack CUDA 12 into this folder instead, as DIR/bin/nvcc, and change nothing
          else: that of Debian $newer, or of this Ubuntu from 24.04 on. Downloads about
-         1 GB and keeps 0.4 GB. Needs no root, but g++.
+         1 GB and keeps 0.4 GB. If g++ is newer than nvcc supports, adds an older one
+         from there. Needs no root, but g++.
   arm64  add to DIR the library with which a release for Linux on arm64 is linked, of
          Debian $newer: downloads 1 GB more and keeps 1 MB.
 END
@@ -61,24 +62,28 @@ source_of_newer() {
     echo "deb [signed-by=/usr/share/keyrings/${vendor,,}-archive-keyring.gpg] $uri $release $components"
 }
 
-# has_compiler reports whether a g++ is installed that the newer toolkit supports. It looks for one by these names.
-has_compiler() {
-    local version
-    for version in {7..13}; do
+# older_compiler DIR prints the packages of a g++ that the toolkit of DIR's source supports, if none of these is
+# installed. The toolkit's nvvm/bin/g++ looks for them by these names.
+older_compiler() {
+    local newest version
+    newest=$(in_source "$1" apt-cache show "${parts_of_newer[0]}" | sed -n 's/^Depends: //p' |
+        grep -o 'g++-[0-9]*' | cut -d - -f 2 | sort -n | tail -n 1) || return
+    for ((version = 7; version <= newest; version++)); do
         ! type -P "g++-$version" >/dev/null || return 0
     done
-    return 1
+    in_source "$1" apt-cache depends --recurse --no-{suggests,recommends,conflicts,breaks,replaces,enhances} "g++-$newest" |
+        grep -E "^(g\\+\\+|gcc|cpp|libgcc|libstdc\\+\\+)-$newest(-|\$)"
 }
 
 # unpack DIR unpacks the newer toolkit in NVIDIA's layout. It uses a temporary folder next to
-# DIR and renames it after nvcc has started once, so that a failure leaves nothing behind.
+# DIR and renames it after nvcc has preprocessed a file, for which it runs g++, so that a failure leaves nothing behind.
 unpack() (
     dir=$1
     [[ ! -e $dir || -z $(ls -A -- "$dir") ]] || die "$dir is not empty: name an empty or a new folder"
     for tool in apt-get dpkg dpkg-deb tar; do
         type -P "$tool" >/dev/null || die "$tool is missing: $elsewhere"
     done
-    has_compiler || die "no g++ from 7 to 13 is installed: install one, such as the package g++-12 or g++-13"
+    type -P g++ >/dev/null || die "g++ is missing: install it"
     source=$(source_of_newer) || exit
 
     work=$(mkdir -p -- "${dir%/*}/" && mktemp -d -- "$dir.XXXXXX") || die "cannot write to the parent of $dir: name another folder"
@@ -86,14 +91,17 @@ unpack() (
     trap "rm -rf -- ${work@Q}" EXIT
     mkdir "$work/root"
     say "downloading the CUDA toolkit, about 1 GB"
-    download_debs "$work" "$(dpkg --print-architecture)" "$source" "${parts_of_newer[@]}" || die "apt-get $failed failed: see above"
+    add_source "$work" "$(dpkg --print-architecture)" "$source" || die "apt-get update failed: see above"
+    compilers=$(older_compiler "$work") || die "found no g++ for the toolkit: $elsewhere"
+    # shellcheck disable=SC2086 # words
+    download_debs "$work" "${parts_of_newer[@]}" $compilers || die "apt-get download failed: see above"
     for deb in "$work"/debs/*.deb; do
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$work/root" "${left_out[@]}" || die "could not unpack ${deb##*/}: see above"
         rm "$deb"
     done
     arrange "$work/root/usr" "$work/toolkit" || die "the toolkit has an unknown layout: see above"
+    "$work/toolkit/bin/nvcc" -x cu -E -o "$work/empty.ii" /dev/null || die "the nvcc of the toolkit does not work with this g++: $elsewhere"
     release=$(release_of "$work/toolkit")
-    [[ $release ]] || die "the nvcc of the toolkit does not start: $elsewhere"
     mv -T -- "$work/toolkit" "$dir"
     say "CUDA $release is in $dir"
 )
@@ -111,7 +119,8 @@ add_arm64() (
     # shellcheck disable=SC2064 # expand the name now
     trap "rm -rf -- ${work@Q}" EXIT
     say "downloading CUDA's runtime for arm64, about 1 GB"
-    download_debs "$work" arm64 "$source" nvidia-cuda-dev || die "apt-get $failed failed: see above"
+    add_source "$work" arm64 "$source" || die "apt-get update failed: see above"
+    download_debs "$work" nvidia-cuda-dev || die "apt-get download failed: see above"
     deb=$(echo "$work"/debs/*.deb)
     [[ $(dpkg-deb -f "$deb" Version) == "$(release_of "$1")".* ]] || die "$1 has another release of CUDA than ${deb##*/}"
     dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$work" ./usr/lib/aarch64-linux-gnu/libcudart_static.a || die "could not unpack ${deb##*/}: see above"
@@ -122,10 +131,12 @@ add_arm64() (
 
 # arrange FROM DIR moves the files of the Debian packages to where DIR/bin/nvcc looks for them.
 arrange() {
-    local from=$1 dir=$2 debians=$1/lib/nvidia-cuda-toolkit
+    local from=$1 dir=$2 debians=$1/lib/nvidia-cuda-toolkit part
     mkdir -p "$dir"/{bin,nvvm/bin} &&
         mv "$from/include" "$dir/include" &&
         mv "$from/lib/$(uname -m)-linux-gnu" "$dir/lib64" &&
+        # gcc looks for its parts in ../lib and ../libexec.
+        for part in lib libexec; do [[ ! -e $from/$part/gcc ]] || { mkdir "$dir/$part" && mv "$from/$part/gcc" "$dir/$part"; }; done &&
         rm "$from/bin/nvcc" && # a script that calls $debians/bin/nvcc
         mv "$from"/bin/* "$debians"/bin/{nvcc,crt} "$dir/bin" &&
         # gcc and g++ are scripts that choose a version nvcc supports.

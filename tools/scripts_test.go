@@ -265,34 +265,52 @@ func TestRanksScaling(t *testing.T) {
 // and a download that fails to leave nothing behind. CI installs for real.
 func TestInstallCUDA(t *testing.T) {
 	const usage = "usage: install_cuda.sh [DIR [arm64]]\n"
+	const toolkit, gcc = "=amd64 download nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4", " g++-12 g++-12-x86-64-linux-gnu cpp-12 libgcc-12-dev libstdc++-12-dev"
+	into, arm64 := []string{"DIR/new/cuda"}, []string{"DIR", "arm64"}
 	for _, c := range []struct {
 		args   []string
 		status int
 		says   string
 
-		compiler, system string
+		compilers, system string
 	}{
 		{[]string{"-h"}, 0, usage, "g++", ""}, {[]string{"--what"}, 2, usage, "g++", ""}, {[]string{""}, 2, usage, "g++", ""},
 		{[]string{"a", "b"}, 2, usage, "g++", ""},
 		{nil, 0, "install_cuda.sh: DIR/bin/nvcc already exists\n", "g++", ""},
 		{[]string{"DIR/bin"}, 1, "install_cuda.sh: DIR/bin is not empty: ", "g++", ""},
-		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++-12", "debian 12 bookworm"},
-		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++-13", "ubuntu 24.04 noble"},
-		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: the CUDA of this Ubuntu is too old: ", "g++-12", "ubuntu 22.04 jammy"},
-		{[]string{"DIR", "arm64"}, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++", "debian 12 bookworm"},
-		{[]string{"DIR", "arm64"}, 1, "install_cuda.sh: the servers of Ubuntu for amd64 have no packages for arm64: ", "g++", "ubuntu 24.04 noble"},
-		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: no g++ from 7 to 13 is installed: ", "g++-14", "debian 13 trixie"},
+		{into, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++", "debian 0 offline"},
+		{into, 1, "install_cuda.sh: the CUDA of this Ubuntu is too old: ", "g++", "ubuntu 22.04 jammy"},
+		{into, 1, "install_cuda.sh: g++ is missing: install it\n", "g++-14", "debian 13 trixie"},
+		{into, 1, toolkit + gcc + "\ninstall_cuda.sh: apt-get download failed: see above\n", "g++ g++-14", "debian 13 trixie"},
+		{into, 1, toolkit + gcc + "\n", "g++ g++-13", "ubuntu 24.04 noble"},
+		{into, 1, toolkit + "\n", "g++ g++-12", "debian 12 bookworm"},
+		{into, 1, toolkit + "\n", "g++ g++-14 g++-7", "debian 13 trixie"},
+		{arm64, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++", "debian 0 offline"},
+		{arm64, 1, "=arm64 download nvidia-cuda-dev\ninstall_cuda.sh: apt-get download failed: see above\n", "g++", "debian 12 bookworm"},
+		{arm64, 1, "install_cuda.sh: the servers of Ubuntu for amd64 have no packages for arm64: ", "g++", "ubuntu 24.04 noble"},
 	} {
-		dir, bash := sandbox(t, "cat", "find", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tar")
+		dir, bash := sandbox(t, "cat", "cut", "find", "grep", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tail", "tar")
 		bin := filepath.Join(dir, "bin")
-		fake(t, bin, "nvcc", "#!/bin/sh\n")
-		fake(t, bin, "dpkg", "#!/bin/sh\n")
-		fake(t, bin, "dpkg-deb", "#!/bin/sh\n")
-		fake(t, bin, c.compiler, "#!/bin/sh\n")
+		for command := range strings.FieldsSeq("nvcc dpkg-deb " + c.compilers) {
+			fake(t, bin, command, "#!/bin/sh\n")
+		}
+		fake(t, bin, "dpkg", "#!/bin/sh\necho amd64\n")
 		id, release, _ := strings.Cut(c.system, " ")
 		version, codename, _ := strings.Cut(release, " ")
 		fake(t, dir, "os-release", "ID="+id+"\nVERSION_ID=\""+version+"\"\nVERSION_CODENAME="+codename+"\n")
-		fake(t, bin, "apt-get", "#!/bin/sh\ncase $1 in indextargets) echo http://mirror.example/debian ;; *) exit 100 ;; esac\n")
+		fake(t, bin, "apt-get", `#!/bin/sh
+case "$*" in
+indextargets*) echo http://mirror.example/debian ;;
+*update) [ "`+codename+`" != offline ] ;;
+*) echo "$@"; exit 100 ;;
+esac
+`)
+		fake(t, bin, "apt-cache", `#!/bin/sh
+case "$*" in
+*" show nvidia-cuda-toolkit") printf 'Package: nvidia-cuda-toolkit\nDepends: libc6, g++-12 | clang-14 | g++-9, libgcc-s1\n' ;;
+*" g++-12") printf '%s\n' g++-12 '  Depends: cpp-12' g++-12-x86-64-linux-gnu cpp-12 libc6 gcc-14-base libgcc-12-dev libstdc++-12-dev ;;
+esac
+`)
 		args := []string{"install_cuda.sh"}
 		for _, arg := range c.args {
 			args = append(args, strings.ReplaceAll(arg, "DIR", dir))
@@ -301,12 +319,12 @@ func TestInstallCUDA(t *testing.T) {
 		cmd.Env = []string{"PATH=" + bin, "TMPDIR=" + dir, "OS_RELEASE=" + filepath.Join(dir, "os-release")}
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != c.status || !strings.Contains(strings.ReplaceAll(string(out), dir, "DIR"), c.says) {
-			t.Errorf("%q: status %d, %s, want %d and %q", c.args, cmd.ProcessState.ExitCode(), out, c.status, c.says)
+			t.Errorf("%q, %s, %s: status %d, %s, want %d and %q", c.args, c.compilers, c.system, cmd.ProcessState.ExitCode(), out, c.status, c.says)
 		}
 		left, _ := filepath.Glob(filepath.Join(dir, "new", "*"))
 		hidden, _ := filepath.Glob(filepath.Join(dir, "new", ".*"))
-		if arm64, _ := filepath.Glob(filepath.Join(dir, "arm64.*")); len(left)+len(hidden)+len(arm64) > 0 {
-			t.Errorf("%q: it left %q %q %q behind", c.args, left, hidden, arm64)
+		if library, _ := filepath.Glob(filepath.Join(dir, "arm64.*")); len(left)+len(hidden)+len(library) > 0 {
+			t.Errorf("%q: it left %q %q %q behind", c.args, left, hidden, library)
 		}
 	}
 }
