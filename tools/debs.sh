@@ -14,7 +14,7 @@ add_source() {
     : >"$1/apt/status"
     echo "$2" >"$1/apt/architecture"
     echo "$3" >"$1/apt/etc/sources.list"
-    in_source "$1" apt-get update
+    in_source "$1" apt-get -o APT::Update::Error-Mode=any update
 }
 
 # in_source DIR COMMAND ARGUMENT... runs apt-get or apt-cache as if DIR's source and architecture were the only ones and
