@@ -116,7 +116,8 @@ rm "$dir"/configs/*.go
 cp LICENSE CHANGELOG.md "$dir/"
 cat >"$dir/README" <<'END'
 bin/train configs/mnist.toml       trains on the GPU, or on the CPU if there is none;
-                                   a smaller model: configs/mnist_cpu.toml
+                                   a smaller model: configs/mnist_cpu.toml. MNIST, 11 MB, is
+                                   downloaded once; without a network: -set data.data_dir=FOLDER
 bin/train -help                    every flag; man share/man/man1/train.1
 PYTHONPATH=lib python3 ...         import mlpool: the pool in PyTorch, see lib/mlpool.py
 source share/completions/train.bash
