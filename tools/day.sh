@@ -140,4 +140,10 @@ step 16-plot 'make plot' 'train_losses.png'
 cp build/train_losses.png "$pictures/17-losses.png"
 step 18-trace 'build/train -set train.num_epochs=1 -set allocator.trace=trace.csv configs/day.toml && go run ./tools/allocbench -quick -trace trace.csv -allocator tlsf,malloc -report trace.html' '^report in trace.html'
 browse 1100x1400 "$PWD/trace.html" 19-report-of-a-trace
+step 20-list 'build/train -list && make help' '^clean '
+echo '<body style="font: 120px sans-serif">7' >"$home/digit.html"
+browse 500x500 "$home/digit.html" 21-digit
+cp "$pictures/21-digit.png" digit.png
+step 22-digit 'build/train -predict digit.png logs/short/latest' '^prediction: '
+step 23-go-alone 'go run ./cmd/train -check configs/mnist_cpu.toml' '^feat_dim'
 echo "day: done in $SECONDS s; pictures in $pictures"
