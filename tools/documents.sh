@@ -2,7 +2,7 @@
 # Runs the commands of documents in a copy of the working tree, block by block, and stops at the
 # first that does not end as it should:
 #
-#   tools/documents.sh [FILE...]    CONTRIBUTING.md and docs/*.md unless files are named
+#   tools/documents.sh [FILE...]    README.md, CONTRIBUTING.md and docs/*.md unless files are named
 #
 # The line that begins a block says what becomes of it:
 #
@@ -16,7 +16,7 @@ set -euo pipefail
 
 case ${1-} in -h | --help) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
-(($#)) || set -- CONTRIBUTING.md docs/*.md
+(($#)) || set -- README.md CONTRIBUTING.md docs/*.md
 copy=$(mktemp -d)
 readonly copy fence='```'
 trap 'rm -rf "$copy"' EXIT
