@@ -27,5 +27,9 @@ in_source() {
         -o APT::Architecture="$architecture" -o APT::Architectures="$architecture" "${@:3}"
 }
 
-# download_debs DIR PACKAGE... downloads packages of DIR's source to DIR/debs.
-download_debs() { (cd "$1/debs" && in_source "$1" apt-get download "${@:2}"); }
+# download_debs DIR PACKAGE... downloads packages of DIR's source to DIR/debs. On a terminal, apt-get shows how far it is.
+download_debs() {
+    local quiet=2
+    [[ ! -t 1 ]] || quiet=0
+    (cd "$1/debs" && in_source "$1" apt-get -q=$quiet download "${@:2}")
+}

@@ -265,7 +265,7 @@ func TestRanksScaling(t *testing.T) {
 // and a download that fails to leave nothing behind. CI installs for real.
 func TestInstallCUDA(t *testing.T) {
 	const usage = "usage: install_cuda.sh [DIR [arm64]]\n"
-	const toolkit, gcc = "=amd64 download nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4", " g++-12 g++-12-x86-64-linux-gnu cpp-12 libgcc-12-dev libstdc++-12-dev"
+	const toolkit, gcc = "=amd64 -q=2 download nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4", " g++-12 g++-12-x86-64-linux-gnu cpp-12 libgcc-12-dev libstdc++-12-dev"
 	into, arm64 := []string{"DIR/new/cuda"}, []string{"DIR", "arm64"}
 	for _, c := range []struct {
 		args   []string
@@ -286,7 +286,7 @@ func TestInstallCUDA(t *testing.T) {
 		{into, 1, toolkit + "\n", "g++ g++-12", "debian 12 bookworm"},
 		{into, 1, toolkit + "\n", "g++ g++-14 g++-7", "debian 13 trixie"},
 		{arm64, 1, "install_cuda.sh: apt-get update failed: see above\n", "g++", "debian 0 offline"},
-		{arm64, 1, "=arm64 download nvidia-cuda-dev\ninstall_cuda.sh: apt-get download failed: see above\n", "g++", "debian 12 bookworm"},
+		{arm64, 1, "=arm64 -q=2 download nvidia-cuda-dev\ninstall_cuda.sh: apt-get download failed: see above\n", "g++", "debian 12 bookworm"},
 		{arm64, 1, "install_cuda.sh: the servers of Ubuntu for amd64 have no packages for arm64: ", "g++", "ubuntu 24.04 noble"},
 	} {
 		dir, bash := sandbox(t, "cat", "cut", "find", "grep", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tail", "tar")
