@@ -106,15 +106,18 @@ EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -Wno-psabi -I$(EMULATOR) -I$(kernels_buil
 
 $(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go) | $(kernels_build)/said
 	@mkdir -p $(kernels_build)/emulator
-	@rm -rf $(kernels_build)/cuda
 	go run ./$(EMULATOR)/translate $(kernels_build)/cuda $(kernels_root) $(kernels_sources) $(kernels_headers)
 	@touch $@
 
-$(kernels_build)/%.o: $(kernels_build)/translated $(wildcard $(EMULATOR)/*.h)
-	@mkdir -p $(@D)
-	g++ $(EMULATOR_FLAGS) -w -c $(@:$(kernels_build)/%.o=$(kernels_build)/cuda/%.cu.cpp) -o $@
+# A file whose translation is the same keeps its time, so that only what changed is compiled again.
+kernels_translated_headers := $(kernels_headers:$(kernels_root)/%=$(kernels_build)/cuda/%)
+$(kernels_sources:$(kernels_root)/%=$(kernels_build)/cuda/%.cpp) $(kernels_translated_headers): $(kernels_build)/translated ;
 
-$(kernels_build)/emulator/%.o: $(EMULATOR)/%.cpp $(wildcard $(EMULATOR)/*.h) $(kernels_build)/translated
+$(kernels_build)/%.o: $(kernels_build)/cuda/%.cu.cpp $(kernels_translated_headers) $(wildcard $(EMULATOR)/*.h)
+	@mkdir -p $(@D)
+	g++ $(EMULATOR_FLAGS) -w -c $< -o $@
+
+$(kernels_build)/emulator/%.o: $(EMULATOR)/%.cpp $(wildcard $(EMULATOR)/*.h) $(kernels_translated_headers)
 	g++ $(EMULATOR_FLAGS) -Wall -c $< -o $@
 endif
 

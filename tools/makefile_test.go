@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,57 @@ func TestMakeKernelsFails(t *testing.T) {
 	for _, object := range objects {
 		if text, err := os.ReadFile(object); err != nil || string(text) != "whole\n" {
 			t.Errorf("%s is %q, %v", object, text, err)
+		}
+	}
+}
+
+// TestMakeKernelsEmulated changes sources of the emulated kernels: only what depends on them is compiled again.
+func TestMakeKernelsEmulated(t *testing.T) {
+	dir, compiled := kernelsOf(t)
+	translate, err := os.ReadFile("../kernels/emulator/translate/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module m\n\ngo 1.26\n")
+	write("kernels/emulator/translate/main.go", string(translate))
+	if err := os.Rename(filepath.Join(dir, "nvcc"), filepath.Join(dir, "g++")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change, to string
+		want       []string
+	}{
+		{"", "", []string{"a.o", "b.o"}},
+		{"", "", nil},
+		{"kernels/cuda/nn/a.cu", "int a;\n", []string{"a.o"}},
+		{"kernels/cuda/nn/b.cu", "", nil}, // a new time alone
+		{"kernels/cuda/kernel.h", "int h;\n", []string{"a.o", "b.o"}},
+	} {
+		if err := os.RemoveAll(compiled); err != nil {
+			t.Fatal(err)
+		}
+		if c.change != "" {
+			write(c.change, c.to)
+		}
+		cmd := exec.Command("make", "-C", dir, "kernels", "EMULATE=1")
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "PATH="+dir+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		text, _ := os.ReadFile(compiled) // there is none if nothing was compiled
+		var got []string
+		for object := range strings.FieldsSeq(string(text)) {
+			got = append(got, filepath.Base(object))
+		}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("%q changed to %q: compiled %q, want %q", c.change, c.to, got, c.want)
 		}
 	}
 }

@@ -2,8 +2,8 @@
 //
 //	translate OUT ROOT FILE...
 //
-// Each FILE is written to the folder OUT, at its path below ROOT; x.cu becomes x.cu.cpp. CUDA's
-// extensions of C++ become calls that emulator.h declares:
+// Each FILE is written to the folder OUT, at its path below ROOT; x.cu becomes x.cu.cpp. A file that would stay the
+// same is not touched. CUDA's extensions of C++ become calls that emulator.h declares:
 //
 //	kernel<<<grid, block, shared, stream>>>(…)    emulator::call({grid, …}, kernel)(…)
 //	extern __shared__ __align__(16) T x[];        T *x = emulator::dynamic_shared<T>();
@@ -57,6 +57,9 @@ func translateFile(out, root, path string) error {
 	name = filepath.Join(out, name)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
+	}
+	if old, err := os.ReadFile(name); err == nil && string(old) == text {
+		return nil
 	}
 	return os.WriteFile(name, []byte(text), 0o644)
 }
