@@ -1,10 +1,11 @@
 // Grids, CTAs and threads. A thread of a kernel is a fiber: it runs until it must
 // wait for another. Clusters run one after the other.
 //
-// It orders work as badly as CUDA allows: the order of a CTA's threads is random, the shared memory of
-// a CTA begins as NaN, and a few clusters of a grid with PDL begin before the grid ahead of it has run
-// at all. They even begin before the grid ahead of that one, if the grid in between allows it: if all
-// its CTAs call griddepcontrol.launch_dependents, or end, before they wait.
+// It orders work as badly as CUDA allows: the order of a CTA's warps and of a warp's threads is random, a
+// warp runs until it must wait for another, the shared memory of a CTA begins as NaN, and a few clusters of a
+// grid with PDL begin before the grid ahead of it has run at all. They even begin before the grid ahead of
+// that one, if the grid in between allows it: if all its CTAs call griddepcontrol.launch_dependents, or end,
+// before they wait.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -108,14 +109,33 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     b.warps.resize((g.threads + 31) / 32);
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
-      t->cta = &b, t->index = i, t->state = Thread::READY, t->arrived = t->wgmma_fenced = false;
+      t->cta = &b, t->index = i, t->state = Thread::READY, t->barrier = nullptr, t->arrived = t->wgmma_fenced = false;
       t->groups.assign(1, {}), t->wgmmas.assign(1, {}), t->stores.assign(1, {});
       b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
-      b.threads.push_back(t);
+      b.warps[i / 32].threads.push_back(t);
     }
-    std::shuffle(b.threads.begin(), b.threads.end(), dice);
+    for (Warp &w : b.warps) {
+      std::shuffle(w.threads.begin(), w.threads.end(), dice);
+      b.order.push_back(&w);
+    }
+    std::shuffle(b.order.begin(), b.order.end(), dice);
   }
   return cluster;
+}
+
+// run_warp runs a warp's threads as far as they get without other warps. It reports whether any did more than wait.
+bool run_warp(Warp &w, bool &waiting, bool &pdl_waiting) {
+  bool any = false;
+  do {
+    progress = false;
+    for (Thread *t : w.threads) {
+      if (t->state == Thread::DONE) continue;
+      if (t->state == Thread::PDL_WAIT && !t->cta->grid->preceding_done) pdl_waiting = true;
+      else if (waiting = true; !t->barrier || t->barrier->turn != t->turn) resume(*t);
+    }
+    any = any || progress;
+  } while (progress);
+  return any;
 }
 
 // run runs a cluster's threads, to their end or as far as they may. At random it suspends a CTA, maybe
@@ -125,17 +145,14 @@ void run(Cluster &cluster) {
   Cta *resting = dice() % 4 ? nullptr : &cluster[dice() % cluster.size()];
   unsigned resting_warp = ALL;
   for (;;) {
-    bool waiting = false, pdl_waiting = false;
-    progress = false;
+    bool waiting = false, pdl_waiting = false, any = false;
     for (Cta &b : cluster)
-      for (Thread *t : b.threads) {
-        if (t->state == Thread::DONE) continue;
-        if (&b == resting && (resting_warp == ALL || resting_warp == t->index / 32)) waiting = true;
-        else if (t->state == Thread::PDL_WAIT && !b.grid->preceding_done) pdl_waiting = true;
-        else resume(*t), waiting = true;
+      for (Warp *w : b.order) {
+        if (&b == resting && (resting_warp == ALL || w == &b.warps[resting_warp])) waiting = waiting || !w->ended();
+        else if (run_warp(*w, waiting, pdl_waiting)) any = true;
       }
     if (!waiting) return;
-    if (progress) {
+    if (any) {
       if (!resting && dice() % 8 == 0) {
         resting = &cluster[dice() % cluster.size()];
         resting_warp = cluster.size() > 1 && dice() % 2 ? ALL : dice() % resting->warps.size();
@@ -159,7 +176,7 @@ void end(Cluster &cluster) {
     if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
     idle_shared.push_back(b.shared);
     if (b.async) idle_shared.push_back(b.async);
-    idle_threads.insert(idle_threads.end(), b.threads.begin(), b.threads.end());
+    for (Warp &w : b.warps) idle_threads.insert(idle_threads.end(), w.threads.begin(), w.threads.end());
   }
 }
 
@@ -252,11 +269,18 @@ size_t shared_bytes() { return self->cta->grid->grid.shared; }
 unsigned cluster_rank() { return self->cta->rank; }
 unsigned cluster_size() { return self->cta->grid->grid.cluster; }
 
+// wait_for_turn waits until a barrier has opened. The scheduler does not resume the thread before.
+static void wait_for_turn(Barrier &b, unsigned turn) {
+  self->barrier = &b, self->turn = turn;
+  wait_until([&] { return b.turn != turn; });
+  self->barrier = nullptr;
+}
+
 static void arrive_and_wait(Barrier &b) {
   unsigned turn = b.turn;
   b.arrived++, progress = true;
   b.open();
-  wait_until([&] { return b.turn != turn; });
+  wait_for_turn(b, turn);
 }
 
 void cta_barrier() { arrive_and_wait(self->cta->barrier); }
@@ -279,7 +303,7 @@ Words exchange(const Words &given, Exchange f) {
   w.given[lane] = given;
   w.barrier.arrived++, progress = true;
   if (w.barrier.open()) f(w.given, w.got);
-  wait_until([&] { return w.barrier.turn != turn; });
+  wait_for_turn(w.barrier, turn);
   return w.got[lane];
 }
 

@@ -22,12 +22,17 @@ struct Barrier {
   bool open() { return arrived == live && (arrived = 0, turn++, true); }
 };
 
+struct Thread;
+
 struct Warp {
+  std::vector<Thread *> threads;
   Barrier barrier;
   unsigned size = 0;
   uint32_t fenced = 0;  // lanes that called fence.proxy.async since their writes became visible to TMA and wgmma
   Exchange exchange;  // that its threads are at
   Words given[32], got[32];
+
+  bool ended() { return !barrier.live; }
 };
 
 struct Copy {
@@ -75,6 +80,8 @@ struct Thread {
   Cta *cta;
   unsigned index;
   enum { READY, PDL_WAIT, DONE } state;
+  Barrier *barrier;  // that it waits for to leave this turn, or null
+  unsigned turn;
   bool arrived;           // at the cluster barrier, at which it has yet to wait
   unsigned cluster_turn;  // the barrier's when it arrived
   bool wgmma_fenced;      // wgmma.fence was called since the last group was committed
@@ -101,7 +108,7 @@ struct Cta {
   Barrier barrier, cluster_barrier;  // of the cluster: the first CTA's
   std::map<int, Barrier> numbered_barriers;
   std::vector<Warp> warps;
-  std::vector<Thread *> threads;
+  std::vector<Warp *> order;  // in which they run
   std::map<const void *, char *> statics;
   char *lowest_static;
   std::map<uint32_t, Mbarrier> mbarriers;

@@ -100,6 +100,8 @@ void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, 
 class Operand {
   uint32_t start, leading, stride, bytes;
   bool mn_major;
+  const char *memory = async_memory(*self->cta);
+  size_t end = shared_bytes();
 
  public:
   Operand(uint64_t descriptor, uint32_t bytes, bool mn_major)
@@ -109,22 +111,33 @@ class Operand {
     if (start % 1024 >= (mn_major ? 1u : 128u)) fail("describes an operand whose groups are not on boundaries of 1024 bytes");
     if (stride % 1024 || (mn_major && leading % 1024)) fail("describes an operand whose groups are not whole KiB apart");
   }
-  // at returns the bits of an element.
-  uint32_t at(uint32_t mn, uint32_t k) const {
-    uint32_t t = 16 / bytes, offset;
-    if (mn_major) {
-      offset = mn % t * bytes + mn / t % 8 * 16 + mn / (8 * t) * leading + k % 8 * 128 + k / 8 * stride;
-    } else {
-      if (start % 128 + k * bytes >= 128) fail("describes an operand of more than 128 bytes of k");
-      offset = mn % 8 * 128 + mn / 8 * stride + k / t * 16 + k % t * bytes;
-    }
-    uint32_t address = swizzled(start + offset), v = 0;
-    if (address + bytes > shared_bytes()) fail("describes an operand past its shared memory");
-    memcpy(&v, async_memory(*self->cta) + address, bytes);
-    return v;
+  // load gives f the elements (mn, k) of mn from first on and k from 0 on, in chunks of 16 bytes: f(mn - first, k, bits).
+  template <typename T, typename F>
+  void load(uint32_t first, uint32_t mn_count, uint32_t k_count, F f) const {
+    constexpr uint32_t CHUNK = 16 / sizeof(T);
+    uint32_t mn_step = mn_major ? CHUNK : 1, k_step = mn_major ? 1 : CHUNK;
+    for (uint32_t mn = 0; mn < mn_count; mn += mn_step)
+      for (uint32_t k = 0; k < k_count; k += k_step) {
+        T chunk[CHUNK];
+        memcpy(chunk, memory + place(first + mn, k), sizeof chunk);
+        for (uint32_t i = 0; i < CHUNK; i++) f(mn_major ? mn + i : mn, mn_major ? k : k + i, chunk[i]);
+      }
   }
 
  private:
+  // place returns the offset of the chunk that begins with an element.
+  uint32_t place(uint32_t mn, uint32_t k) const {
+    uint32_t t = 16 / bytes, offset;
+    if (mn_major) {
+      offset = mn / t % 8 * 16 + mn / (8 * t) * leading + k % 8 * 128 + k / 8 * stride;
+    } else {
+      if (start % 128 + k * bytes >= 128) fail("describes an operand of more than 128 bytes of k");
+      offset = mn % 8 * 128 + mn / 8 * stride + k / t * 16;
+    }
+    uint32_t address = swizzled(start + offset);
+    if (address + 16 > end) fail("describes an operand past its shared memory");
+    return address;
+  }
   static uint32_t field(uint64_t descriptor, int bit) { return (descriptor >> bit & 0x3fff) << 4; }
 };
 
@@ -143,13 +156,21 @@ static void load_a(double (&a)[16][16], const Part (&parts)[32]) {
   if (parts[0].bf16) {
     Operand operand(parts[0].a[0] | uint64_t(parts[0].a[1]) << 32, 2, parts[0].transposed_a);
     uint32_t first = self->index / 32 % 4 * 16;
-    for (uint32_t m = 0; m < 16; m++)
-      for (uint32_t k = 0; k < 16; k++) a[m][k] = bits<float>(operand.at(first + m, k) << 16);
+    operand.load<uint16_t>(first, 16, 16, [&](uint32_t m, uint32_t k, uint16_t v) { a[m][k] = bits<float>(uint32_t(v) << 16); });
     return;
   }
   // Lane 4g + t has rows g and g+8 of columns t and t+4.
   for (int lane = 0; lane < 32; lane++)
     for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = truncated(parts[lane].a[i]);
+}
+
+constexpr int AT_ONCE = 64;  // columns of b
+
+// multiply_row is sums = a·b. The products are exact, so that the sums are the same with fused multiply-add.
+static void multiply_row(double (&sums)[AT_ONCE], const double (&a)[16], const double (&b)[16][AT_ONCE], int k_end) {
+  memset(sums, 0, sizeof sums);
+  for (int k = 0; k < k_end; k++)
+    for (int i = 0; i < AT_ONCE; i++) sums[i] += a[k] * b[k][i];
 }
 
 // multiply executes a warp's part of a wgmma.
@@ -160,7 +181,7 @@ void multiply(const Wgmma &mine) {
   Words words;
   memcpy(words.word, &part, sizeof part);
   exchange(words, [](const Words(&given)[32], Words(&)[32]) {
-    constexpr int M = 16, AT_ONCE = 64;
+    constexpr int M = 16;
     Part parts[32];
     for (int lane = 0; lane < 32; lane++) memcpy(&parts[lane], given[lane].word, sizeof(Part));
     const Part &all = parts[0];
@@ -173,12 +194,9 @@ void multiply(const Wgmma &mine) {
     Operand operand(all.b, all.bf16 ? 2 : 4, all.transposed_b);
     load_a(a, parts);
     for (int first = 0; first < all.n; first += AT_ONCE) {
-      for (int i = 0; i < AT_ONCE; i++)
-        for (int k = 0; k < k_end; k++) b[k][i] = all.bf16 ? bits<float>(operand.at(first + i, k) << 16) : truncated(operand.at(first + i, k));
-      memset(sums, 0, sizeof sums);
-      for (int m = 0; m < M; m++)
-        for (int k = 0; k < k_end; k++)
-          for (int i = 0; i < AT_ONCE; i++) sums[m][i] += a[m][k] * b[k][i];
+      if (all.bf16) operand.load<uint16_t>(first, AT_ONCE, 16, [&](uint32_t i, uint32_t k, uint16_t v) { b[k][i] = bits<float>(uint32_t(v) << 16); });
+      else operand.load<uint32_t>(first, AT_ONCE, 8, [&](uint32_t i, uint32_t k, uint32_t v) { b[k][i] = truncated(v); });
+      for (int m = 0; m < M; m++) multiply_row(sums[m], a[m], b, k_end);
       // Lane 4g + t has rows g and g+8 of columns 8j + 2t and the next of d.
       for (int lane = 0; lane < 32; lane++) {
         float *d = parts[lane].d + first / 2;
