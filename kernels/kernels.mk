@@ -104,6 +104,7 @@ kernels_objects += $(patsubst $(EMULATOR)/%.cpp,$(kernels_build)/emulator/%.o,$(
 # Warnings are for nvcc to give: of the sources, not of what they were translated to.
 EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -Wno-psabi -I$(EMULATOR) -I$(kernels_build)/cuda
 
+# The files that did not change keep their times, and with them what was compiled from them.
 $(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go) | $(kernels_build)/said
 	@mkdir -p $(kernels_build)/emulator
 	go run ./$(EMULATOR)/translate $(kernels_build)/cuda $(kernels_root) $(kernels_sources) $(kernels_headers)
@@ -117,8 +118,9 @@ $(kernels_build)/%.o: $(kernels_build)/cuda/%.cu.cpp $(kernels_translated_header
 	@mkdir -p $(@D)
 	g++ $(EMULATOR_FLAGS) -w -c $< -o $@
 
+# All that runs is compiled here, so it may use every instruction that this CPU has, but none that rounds otherwise.
 $(kernels_build)/emulator/%.o: $(EMULATOR)/%.cpp $(wildcard $(EMULATOR)/*.h) $(kernels_translated_headers)
-	g++ $(EMULATOR_FLAGS) -Wall -c $< -o $@
+	g++ $(EMULATOR_FLAGS) -O3 -march=native -ffp-contract=off -Wall -c $< -o $@
 endif
 
 $(kernels_build)/libkernels.a: $(kernels_objects)
