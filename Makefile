@@ -64,13 +64,14 @@ test: export GOGC ?= off
 test: export GOMEMLIMIT ?= 512MiB
 race: export GOGC ?= 400
 
-# The packages whose tests use kernels: the others are the same with CUDA.
+# The packages whose tests use kernels: the others are the same with CUDA. Without a GPU these differ little, so the
+# long tests ran above.
 on_kernels = $$(go list -test -tags cuda -f '{{$$test := .ForTest}}{{range .Deps}}{{if eq . "$(shell go list -m)/kernels"}}{{$$test}}{{end}}{{end}}' ./... | sort -u)
 
 .PHONY: test
 test: $(if $(cuda),kernels) ## run every test that this machine can run
 	$(GO_TEST) ./...
-	$(if $(cuda),$(if $(EMULATE),REQUIRE_GPU=1) $(GO_TEST) -tags cuda $(on_kernels))
+	$(if $(cuda),$(if $(EMULATE),REQUIRE_GPU=1) $(GO_TEST) -tags cuda $(if $(gpu)$(EMULATE),,-short) $(on_kernels))
 
 .PHONY: race
 race: ## run the tests with the race detector, and few of those that only compute or run scripts
