@@ -31,9 +31,13 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 		for i := range uint64(6) {
 			s := newSuite(t, newImpl(t), seed(t)+i)
 			s.tolerance = tolerance
+			rounds := 10
+			if s.emulated() {
+				rounds = 3
+			}
 			all.Go(func() {
 				defer s.close()
-				for range 10 {
+				for range rounds {
 					s.gemm(gemms[s.r.IntN(len(gemms))], 65, 100, 333)
 					s.group([3]int{65, 100, 33}, [3]int{70, 40, 50})
 					s.classifier(64, 10, 100)

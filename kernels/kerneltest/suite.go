@@ -74,6 +74,12 @@ func (s *suite) slow() bool {
 	return !onGPU || Emulated()
 }
 
+// emulated reports whether the suite tests an emulated GPU.
+func (s *suite) emulated() bool {
+	_, onGPU := s.impl.(cuda)
+	return onGPU && Emulated()
+}
+
 // guard is the number of elements after the end of an array, which must be neither read nor written.
 const guard = 9
 
