@@ -88,9 +88,8 @@ type Launches interface {
 	//launch:as round: y value[n] = x[n]
 	Round(y, x uintptr, n int) error
 
-	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates, in the
-	// order of the ranks. Its CTAs are so small that they run while those of the largest GEMMs do,
-	// on another stream.
+	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += x[n]. Its CTAs are so small that they
+	// run while those of the largest GEMMs do, on another stream.
 	AddUpdates(all []Updates) error
 
 	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
@@ -116,10 +115,9 @@ type Classifier struct {
 	Prefetch         Prefetch // only PrefetchB counts: W
 }
 
-// Updates are the updates of all ranks to weights W[N]: Ranks arrays of N elements, the first at X,
-// each Stride elements after the one before. Rounded, if not 0, is a bf16 array to which W is also stored.
-// With no Ranks W stays as it is.
+// Updates X[N] are added to weights W[N]. Rounded, if not 0, is a bf16 array to which W is also stored. With X 0 the
+// weights stay as they are.
 type Updates struct {
-	W, X, Rounded    uintptr
-	N, Ranks, Stride int // a GPU takes up to 2^30 elements of up to 23 ranks
+	W, X, Rounded uintptr
+	N             int // a GPU takes up to 2^30 elements
 }

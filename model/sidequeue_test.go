@@ -30,13 +30,10 @@ func (mirror) Close() error {
 	return nil
 }
 
-// filler has the methods of a queue that a mirror needs.
-type filler interface {
-	Fill(dst uintptr, value byte, bytes int) error
+// on returns the queue of a stream.
+func (mirror) on(stream uintptr) interface {
 	Step(u nn.Update, w, state, dw uintptr, n int) error
-}
-
-func (mirror) on(stream uintptr) filler {
+} {
 	if stream != 0 {
 		return kernels.Stream(stream)
 	}
@@ -47,16 +44,8 @@ func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
 	return m.on(stream).Step(nn.Update{Rate: -1}, x, 0, x, n)
 }
 
-func (m mirror) AllGather(x uintptr, n int, stream uintptr) error {
-	return m.copy(x+uintptr(4*n), x, n, stream)
-}
-
-func (m mirror) AllToAll(from, to uintptr, n int, stream uintptr) error {
-	return errors.Join(m.copy(to, from, n, stream), m.copy(to+uintptr(4*n), from, n, stream))
-}
-
-func (m mirror) copy(to, from uintptr, n int, stream uintptr) error {
-	return errors.Join(m.on(stream).Fill(to, 0, 4*n), m.on(stream).Step(nn.Update{Rate: -1}, to, 0, from, n))
+func (m mirror) Exchange(w, x uintptr, n int, stream uintptr) error {
+	return m.on(stream).Step(nn.Update{Rate: -2}, w, 0, x, n)
 }
 
 func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
@@ -68,7 +57,7 @@ func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 }
 
 // TestMirroredRank trains one rank of two on every backend. Its side queue and its main queue wait for
-// each other, within graphs and without. Steps have several buckets, unless they are all-gathered.
+// each other, within graphs and without.
 func TestMirroredRank(t *testing.T) {
 	for _, e := range exchanges {
 		t.Run(e.name, func(t *testing.T) { testMirroredRank(t, e.symmetric, e.weights(mirroredFeatures)) })
@@ -84,8 +73,8 @@ var exchanges = []struct {
 	symmetric bool // there is symmetric memory
 	weights   func(features int) []*tensor.Dense
 }{
-	{"scattered", true, deep},
-	{"all-gathered", true, narrow},
+	{"several buckets", true, deep},
+	{"one bucket", true, narrow},
 	{"all-reduced", false, deep},
 }
 

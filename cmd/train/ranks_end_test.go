@@ -41,10 +41,10 @@ func TestRanksEnd(t *testing.T) {
 		{"one does not come", func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil, "train: rank 1 of 3 did not come to 127.0.0.1:"},
 		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
 		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
-		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 18} },
+		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },
 			"train: rank 2: epoch 2: step "},
 		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
-			return &failing{Local: l, t: t, rank: 1, left: 18, spoils: true}
+			return &failing{Local: l, t: t, rank: 1, left: 17, spoils: true}
 		},
 			"train: after epoch 2 rank 1 has other weights than rank 0, with checksums "},
 	} {
@@ -73,7 +73,8 @@ func TestRanksEnd(t *testing.T) {
 	}
 }
 
-// failing is a rank that fails after some collectives, or returns a wrong result.
+// failing is a rank that fails after some collectives, or returns a wrong result: of the last exchange of an epoch, since
+// the next one would give it the weights of the others.
 type failing struct {
 	*collective.Local
 	t          *testing.T
@@ -94,12 +95,8 @@ func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
 	return f.at(x, func() error { return f.Local.AllReduce(x, n, stream) })
 }
 
-func (f *failing) AllGather(x uintptr, n int, stream uintptr) error {
-	return f.at(x, func() error { return f.Local.AllGather(x, n, stream) })
-}
-
-func (f *failing) AllToAll(from, to uintptr, n int, stream uintptr) error {
-	return f.at(to, func() error { return f.Local.AllToAll(from, to, n, stream) })
+func (f *failing) Exchange(w, x uintptr, n int, stream uintptr) error {
+	return f.at(w, func() error { return f.Local.Exchange(w, x, n, stream) })
 }
 
 func (f *failing) at(x uintptr, do func() error) error {
@@ -118,7 +115,7 @@ func (f *failing) at(x uintptr, do func() error) error {
 	return f.spoil(x)
 }
 
-// TestGiveUp ends rank 1 while rank 0 waits in an all-gather that nothing wakes. Rank 0 notes the
+// TestGiveUp ends rank 1 while rank 0 waits in an exchange that nothing wakes. Rank 0 notes the
 // reason in the folder of the run before it gives up.
 func TestGiveUp(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
@@ -157,7 +154,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// asleep is a rank that announces each collective, and whose failed all-gathers return only once up
+// asleep is a rank that announces each collective, and whose failed exchanges return only once up
 // is closed.
 type asleep struct {
 	*collective.Local
@@ -170,9 +167,9 @@ func (a asleep) AllReduce(x uintptr, n int, stream uintptr) error {
 	return a.Local.AllReduce(x, n, stream)
 }
 
-func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
+func (a asleep) Exchange(w, x uintptr, n int, stream uintptr) error {
 	a.come <- struct{}{}
-	err := a.Local.AllGather(x, n, stream)
+	err := a.Local.Exchange(w, x, n, stream)
 	if err != nil {
 		<-a.up
 	}

@@ -1,11 +1,9 @@
-// Package collective defines the operations that ranks of a training do together: all-reduce,
-// all-gather and all-to-all.
+// Package collective defines the operations that ranks of a training do together: all-reduce, and the
+// exchange of updates.
 //
 // A rank is one of the processes, or goroutines, that train together; ranks count from 0. An
-// all-reduce gives each rank the sum over all ranks. An all-gather gives each rank the data
-// of all ranks. An all-to-all gives each rank its part of the data of all ranks. Symmetric
-// memory, or a window, is memory of all ranks that each of them can write to. A copy engine is
-// a unit of a GPU that copies memory and needs no SM.
+// all-reduce gives each rank the sum over all ranks. Symmetric memory is memory of all ranks
+// that each of them reads and writes.
 //
 // [Local] is the reference: its ranks are goroutines, its arrays host memory. Package nccl
 // does the same on GPUs.
@@ -22,26 +20,22 @@ type Collective interface {
 	// ranks. All ranks must make the same calls, with the same n, in the same order.
 	AllReduce(x uintptr, n int, stream uintptr) error
 
-	// AllGather queues on a stream: part r of x becomes that of rank r. x is Size() parts of
-	// n float32 in memory of AllocSymmetric. On GPUs copy engines do it, so it needs no SM.
-	// All ranks must make the same calls, as with AllReduce.
-	AllGather(x uintptr, n int, stream uintptr) error
+	// Exchange queues on a stream: w[i] += the sum of x[i] over the ranks, in their order, for n
+	// float32, on all ranks. w has the same bits on all of them, before and after. w and x are in
+	// memory of one AllocSymmetric, at the same places on all ranks, on boundaries of 16 bytes, and
+	// n is a multiple of 64·Size(). All ranks must make the same calls, as with AllReduce, each on
+	// one stream.
+	Exchange(w, x uintptr, n int, stream uintptr) error
 
-	// AllToAll queues on a stream: part r of to becomes part Rank() of from of rank r. from and
-	// to are Size() parts of n float32 each, in memory of AllocSymmetric, and do not overlap. On
-	// GPUs copy engines do it. All ranks must make the same calls, as with AllReduce.
-	AllToAll(from, to uintptr, n int, stream uintptr) error
-
-	// AllocSymmetric returns memory that the other ranks can write to, and a function that
-	// frees it once all work is done. All ranks call it together, with the same number of
+	// AllocSymmetric returns memory that the other ranks read and write, and a function that
+	// frees it once all work is done, which all ranks call together. All ranks call it together, with the same number of
 	// bytes. If one of them cannot have such memory, all return [errors.ErrUnsupported].
 	AllocSymmetric(bytes int) (addr uintptr, free func() error, err error)
 
 	// Err returns the reason of the first Abort, or nil.
 	Err() error
-	// Abort ends this rank's part for a reason that is not nil. A queued AllReduce ends
-	// unfinished, a queued AllGather or AllToAll on GPUs once the other ranks come. Later calls
-	// fail with the first reason.
+	// Abort ends this rank's part for a reason that is not nil. What is queued ends unfinished. Later
+	// calls fail with the first reason.
 	Abort(reason error)
 
 	// Close releases the rank's resources, once its work is done.

@@ -25,12 +25,12 @@ type group struct {
 type call struct {
 	name string
 	x    []float32
-	from []float32 // of an all-to-all, whose x is what it writes
+	w    []float32 // of an exchange, whose x are the updates
 }
 
-// Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce,
-// AllGather and AllToAll return once all ranks have called them, each from its own goroutine, and
-// the operation is done.
+// Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce and
+// Exchange return once all ranks have called them, each from its own goroutine, and the operation is
+// done.
 type Local struct {
 	group *group
 	rank  int
@@ -59,12 +59,8 @@ func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
 	return l.meet(call{"all-reduces", floatsAt(x, n), nil}, (*group).reduce)
 }
 
-func (l *Local) AllGather(x uintptr, n int, _ uintptr) error {
-	return l.meet(call{"all-gathers", floatsAt(x, n*l.Size()), nil}, (*group).gather)
-}
-
-func (l *Local) AllToAll(from, to uintptr, n int, _ uintptr) error {
-	return l.meet(call{"exchanges", floatsAt(to, n*l.Size()), floatsAt(from, n*l.Size())}, (*group).exchange)
+func (l *Local) Exchange(w, x uintptr, n int, _ uintptr) error {
+	return l.meet(call{"exchanges", floatsAt(x, n), floatsAt(w, n)}, (*group).exchange)
 }
 
 // meet waits for the calls of all ranks. The last one does the work.
@@ -104,37 +100,33 @@ func (g *group) agree() bool {
 	return true
 }
 
-func (g *group) reduce() {
+func (g *group) add() {
 	g.sum = append(g.sum[:0], g.calls[0].x...)
 	for _, c := range g.calls[1:] {
 		for i, v := range c.x {
 			g.sum[i] += v
 		}
 	}
+}
+
+func (g *group) reduce() {
+	g.add()
 	for _, c := range g.calls {
 		copy(c.x, g.sum)
 	}
 }
 
-func (g *group) gather() {
-	n := len(g.calls[0].x) / len(g.calls)
-	for rank, from := range g.calls {
-		for _, to := range g.calls {
-			copy(to.x[rank*n:(rank+1)*n], from.x[rank*n:])
-		}
-	}
-}
-
 func (g *group) exchange() {
-	n := len(g.calls[0].x) / len(g.calls)
-	for i, from := range g.calls {
-		for j, to := range g.calls {
-			copy(to.x[i*n:(i+1)*n], from.from[j*n:])
-		}
+	g.add()
+	for i, w := range g.calls[0].w {
+		g.sum[i] = w + g.sum[i]
+	}
+	for _, c := range g.calls {
+		copy(c.w, g.sum)
 	}
 }
 
-// AllocSymmetric returns host memory, which all ranks of the process can write to.
+// AllocSymmetric returns host memory, which all ranks of the process reach.
 func (l *Local) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
 	const line = 64 // alignment, enough for vector loads
 	memory := make([]float32, (bytes+line)/4)

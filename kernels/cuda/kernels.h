@@ -93,11 +93,19 @@ typedef struct {
 typedef struct {
   struct {
     uintptr_t w, x, rounded;
-    int64_t n, stride;
-    int ranks;
+    int64_t n;
   } of[KERNELS_MAX_GROUP];
   int count;
 } kernels_updates;
+
+// kernels.Exchange, field by field.
+enum { KERNELS_MAX_RANKS = 16, KERNELS_EXCHANGE_FLAGS = 256 };
+typedef struct {
+  uintptr_t base[KERNELS_MAX_RANKS], stop;
+  int64_t weights, updates, n;
+  int rank, ranks;
+} kernels_exchange;
+int kernels_exchange_updates(uintptr_t stream, kernels_exchange e);
 
 #include "launches.h"
 
@@ -114,6 +122,15 @@ int kernels_move(uintptr_t stream, uintptr_t dst, uintptr_t src, int64_t bytes, 
 int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes);
 int kernels_checksum(uint64_t *sum, uintptr_t stream, uintptr_t src, int64_t bytes);
 int kernels_spin(uintptr_t stream, int64_t cycles);
+
+// runtime/shared.cu
+enum { KERNELS_HANDLE_BYTES = 64 };
+kernels_value kernels_shared_new(int64_t bytes, char *handle);
+int kernels_shared_free(uintptr_t addr);
+kernels_value kernels_shared_open(const char *handle);
+int kernels_shared_close(uintptr_t addr);
+kernels_value kernels_word_new(void);
+int kernels_word_free(uintptr_t addr);
 
 // runtime/nvtx.cu
 int kernels_nvtx(void);

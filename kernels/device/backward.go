@@ -261,7 +261,7 @@ func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
 	}
 	d.launchGroup()
 	if d.err == nil {
-		d.keepErr("moving updates", r.move(r.current))
+		d.keepErr("moving updates", d.move(r.current))
 	}
 	r.current, r.queued = r.current+1, 0
 }

@@ -5,19 +5,18 @@ import (
 	"mlpool/kernels"
 )
 
-// bucket is a group of layers whose updates are exchanged at once: n contiguous floats at addr, and as
-// many for each rank if they are gathered.
+// bucket is a group of layers whose updates are exchanged at once: n contiguous floats at addr.
 type bucket struct {
 	addr    uintptr
 	n       int
 	layers  []int
-	all     []kernels.Updates // the addition to the weights
-	weights uintptr           // if they are scattered: of all layers, as the updates are
-	rounds  []kernels.Updates // the rounding of scattered weights, if they have rounded copies
+	weights uintptr           // in symmetric memory: of all layers, as the updates are
+	rounds  []kernels.Updates // there: the rounding of the weights, if they have rounded copies
+	adds    []kernels.Updates // elsewhere: the addition of the sums to the weights
 }
 
 // bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an
-// all-gather or an all-reduce it would move as many bytes, so smaller buckets do not pay.
+// all-reduce it would move as many bytes, so smaller buckets do not pay.
 const bucketBytes = 6 << 20
 
 // lateRows is the batch size from which on no wgrad comes early. A bucket of a hidden layer then
@@ -66,14 +65,6 @@ func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 		buckets[last].n += open.n
 	}
 	return buckets
-}
-
-// divide pads buckets, so that each has equal parts that begin where blocks could.
-func divide(buckets []bucket, parts int) {
-	whole := parts * allocator.Alignment / 4
-	for i := range buckets {
-		buckets[i].n = (buckets[i].n + whole - 1) / whole * whole
-	}
 }
 
 // aligned rounds a number of bytes up to the alignment of blocks.

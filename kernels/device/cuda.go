@@ -53,6 +53,8 @@ func valuesIn(p kernels.Precision) Kind {
 	return Float32
 }
 
+func (q *CUDAQueue) Do(f func(uintptr) error) error { return f(q.Handle()) }
+
 func (q *CUDAQueue) FusesWgrad(g kernels.GEMM) bool { return q.once(q.fuses, kernels.FusesWgrad, g) }
 
 func (q *CUDAQueue) WantsTransposed(g kernels.GEMM) bool {

@@ -49,25 +49,14 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 	if r.updates != nil {
 		return errors.New("device: weights are data-parallel already")
 	}
-	if err := d.makeBuckets(w, rows); err != nil || r.exchange == reduces {
+	if err := d.makeBuckets(w, rows); err != nil || !r.symmetric {
 		return err
 	}
-	ok, err := d.capturedTransfers()
-	if err != nil {
-		return err
-	}
-	if ok {
-		return d.moveWeights(w)
-	}
-	r.unfit = true
-	if err := d.EndDataParallel(); err != nil {
-		return err
-	}
-	return d.makeBuckets(w, rows)
+	return d.moveWeights(w)
 }
 
 // makeBuckets makes the buckets of weights, and moves them once, filled with zeros: NCCL connects the
-// ranks at the first move, which it could not do during a capture.
+// ranks at the first all-reduce, which it could not do during a capture.
 func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	r := d.reducer
 	r.early = earlyFrom(len(w), rows)
@@ -85,11 +74,12 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	}
 	for i := range buckets {
 		b := &buckets[i]
-		b.all, b.rounds = r.addsOf(*b, r.weights), r.roundsOf(*b, r.weights)
-		own := b.addr
-		if r.exchange == gathers {
-			own += uintptr(4 * b.n * r.comm.Rank())
+		if r.symmetric {
+			b.rounds = roundsOf(*b, r.weights)
+		} else {
+			b.adds = addsOf(*b, r.weights)
 		}
+		own := b.addr
 		for _, layer := range b.layers {
 			t := r.weights[layer]
 			r.bucketOf[t.addr()] = i
@@ -98,46 +88,20 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 			own += uintptr(aligned(t.bytes()))
 		}
 	}
-	// Twice, since after its first transfer NCCL 2.28 leaves marks of 1, by which copy engines wait
-	// for each other, and would take them for those of the next one in a graph.
-	for i := range 2 * len(buckets) {
-		if err := errors.Join(r.move(i%len(buckets)), d.waitBucket(i%len(buckets))); err != nil {
+	if err := d.onMoves(func(stream uintptr) error { return r.comm.AllReduce(addr, 1, stream) }); err != nil {
+		return err
+	}
+	for i := range buckets {
+		if err := d.move(i); err != nil {
 			return err
 		}
 	}
-	return d.Synchronize()
+	return errors.Join(d.waitAll(), d.Synchronize())
 }
 
-// allocUpdates chooses the exchange of the buckets, and allocates their memory, which is symmetric unless
-// they are all-reduced.
-func (d *Device) allocUpdates() (addr uintptr, bytes int, err error) {
-	r := d.reducer
-	if r.exchange = exchangeOf(r.comm.Size(), len(r.buckets)); r.unfit {
-		r.exchange = reduces
-	}
-	if r.exchange != reduces {
-		whole := slices.Clone(r.buckets)
-		if r.exchange == scatters {
-			divide(r.buckets, r.comm.Size())
-		}
-		bytes = r.bytes()
-		if addr, r.free, err = r.comm.AllocSymmetric(bytes); !errors.Is(err, errors.ErrUnsupported) {
-			return addr, bytes, err
-		}
-		r.buckets, r.exchange = whole, reduces
-	}
-	bytes = r.bytes()
-	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
-	r.free = func() error { return d.alloc.Free(block, d.stream) }
-	return block.Addr, bytes, err
-}
-
-// moveWeights copies scattered weights to the memory of their buckets, and makes w those.
+// moveWeights copies weights to the symmetric memory of their buckets, and makes w those.
 func (d *Device) moveWeights(w []Tensor) error {
 	r := d.reducer
-	if r.exchange != scatters {
-		return nil
-	}
 	r.homes, r.callers = slices.Clone(w), w
 	copy(w, r.weights)
 	return d.copyWeights(r.weights, r.homes)
@@ -154,7 +118,7 @@ func (d *Device) copyWeights(to, from []Tensor) error {
 	return nil
 }
 
-// returnWeights copies scattered weights back, unless a rank has ended, after which they may be wrong.
+// returnWeights copies weights back from symmetric memory, unless a rank has ended, after which they may be wrong.
 func (d *Device) returnWeights() (err error) {
 	r := d.reducer
 	if r.homes == nil {
@@ -177,7 +141,7 @@ func (d *Device) EndDataParallel() error {
 	err := errors.Join(d.waitAll(), d.returnWeights())
 	r.weights, r.updates = nil, nil
 	// After an error the side queues may still use the memory, which the collective frees at once.
-	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.exchange != reduces {
+	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.symmetric {
 		err = errors.Join(err, d.queue.Synchronize())
 	}
 	return errors.Join(err, r.free())

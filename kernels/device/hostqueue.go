@@ -42,6 +42,10 @@ func (q *HostQueue) try(f func() error) error {
 	return nil
 }
 
+func (q *HostQueue) Do(f func(uintptr) error) error {
+	return q.try(func() error { return f(q.Handle()) })
+}
+
 // wait fails during a capture.
 func (q *HostQueue) wait() error {
 	if q.captured == nil {
@@ -163,9 +167,7 @@ func (*hostSideQueue) After(SideQueue, int) error { return nil }
 
 func (*hostSideQueue) Close() error { return nil }
 
-func (s *hostSideQueue) Do(f func(uintptr) error) error {
-	return s.queue.try(func() error { return f(s.queue.Handle()) })
-}
+func (s *hostSideQueue) Do(f func(uintptr) error) error { return s.queue.Do(f) }
 
 func (s *hostSideQueue) AddUpdates(all []kernels.Updates) error { return s.queue.AddUpdates(all) }
 

@@ -95,26 +95,14 @@ func (n *notedSide) Close() error     { n.q.sides--; return n.SideQueue.Close() 
 
 func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
 
-// adds names the layers, by the rank's updates: the last of those gathered. If weights are scattered they
-// are those of a bucket.
+// adds names the layers.
 func (q *notedQueue) adds(all []kernels.Updates) string {
 	var layers []int
-	if r := q.device.reducer; r.exchange == scatters {
-		for _, b := range r.buckets {
-			if b.all[0] != all[0] {
-				continue
-			}
-			for _, layer := range b.layers {
-				q.layers[r.updates[layer].addr()] = layer
-			}
-			return fmt.Sprintf("add part 1 of %v of %d", b.layers, all[0].Ranks)
-		}
-	}
 	for _, u := range all {
 		layers = append(layers, q.layers[u.W])
-		q.layers[u.X+uintptr(4*u.Stride*(u.Ranks-1))] = q.layers[u.W]
+		q.layers[u.X] = q.layers[u.W]
 	}
-	return fmt.Sprintf("add %v of %d", layers, all[0].Ranks)
+	return fmt.Sprintf("add %v", layers)
 }
 
 // rankOne is rank 1 of some, and records its moves.
@@ -134,18 +122,19 @@ func (rankOne) Close() error          { return nil }
 
 func (o *rankOne) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
 
-// AllGather copies this rank's part, which capturedTransfers takes for the others'.
-func (o *rankOne) AllGather(x uintptr, n int, _ uintptr) error {
-	for r := range o.size {
-		copy(sliceAt[byte](x+uintptr(4*n*r), 4*n), sliceAt[byte](x+uintptr(4*n), 4*n))
+// Exchange names the layers of the bucket.
+func (o *rankOne) Exchange(w, x uintptr, n int, _ uintptr) error {
+	r := o.q.device.reducer
+	for _, b := range r.buckets {
+		if b.weights != w || b.addr != x || b.n != n || n%(64*o.size) != 0 {
+			continue
+		}
+		for _, layer := range b.layers {
+			o.q.layers[r.updates[layer].addr()] = layer
+		}
+		return o.q.note("exchange %v", b.layers)
 	}
-	return o.q.note("all-gather")
-}
-
-// AllToAll brings what capturedTransfers sends.
-func (o *rankOne) AllToAll(from, to uintptr, n int, _ uintptr) error {
-	copy(sliceAt[byte](to, 4*n*o.size), sliceAt[byte](from, 4*n*o.size))
-	return o.q.note("all-to-all")
+	return errors.New("what is exchanged is no bucket")
 }
 
 func (o *rankOne) AllocSymmetric(bytes int) (uintptr, func() error, error) {

@@ -203,22 +203,23 @@ func TestRecordedGroups(t *testing.T) {
 	}
 }
 
-// TestRecordedUpdates counts the work of adding three ranks' updates to two layers.
+// TestRecordedUpdates counts the work of adding updates to two layers, and of rounding a third.
 func TestRecordedUpdates(t *testing.T) {
-	w, x := []float32{1, 2}, []float32{1, 10, 100, 2, 20, 200}
+	w, x, rounded := []float32{1, 2, 3}, []float32{111, 222}, make([]uint16, 1)
 	at := func(f []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(f))) }
 	var got Launch
 	r := Observe(new(HostQueue), func(l Launch, queue func() error) error { got = l; return queue() })
 	err := r.AddUpdates([]kernels.Updates{
-		{W: at(w), X: at(x), N: 1, Ranks: 3, Stride: 1},
-		{W: at(w[1:]), X: at(x[3:]), N: 1, Ranks: 3, Stride: 1},
+		{W: at(w), X: at(x), N: 1},
+		{W: at(w[1:]), X: at(x[1:]), N: 1},
+		{W: at(w[2:]), Rounded: uintptr(unsafe.Pointer(&rounded[0])), N: 1},
 	})
-	// Bytes: the weights and three updates read, the weights written.
-	if err != nil || got.Name != "add updates" || got.Shape != "[2,1]" || got.FLOPs != 0 || got.Bytes != 2*4*5 {
+	// Bytes: the weights and updates read, the weights written; weights read and rounded.
+	if err != nil || got.Name != "add updates" || got.Shape != "[3,1]" || got.FLOPs != 0 || got.Bytes != 2*4*3+4+2 {
 		t.Errorf("%v, %+v", err, got)
 	}
-	if !slices.Equal(w, []float32{112, 224}) {
-		t.Errorf("weights %v", w)
+	if !slices.Equal(w, []float32{112, 224, 3}) || rounded[0] != 0x4040 {
+		t.Errorf("weights %v, rounded %#x", w, rounded)
 	}
 }
 

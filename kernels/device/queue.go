@@ -45,6 +45,10 @@ type Queue interface {
 	BeginCapture() error
 	EndCapture() (Graph, error)
 
+	// Do calls f with the queue's stream, to queue work on it. In a capture on the host, it is called
+	// when the graph is launched.
+	Do(f func(stream uintptr) error) error
+
 	// NewSideQueue returns another queue of the device.
 	NewSideQueue() (SideQueue, error)
 
@@ -75,9 +79,7 @@ type SideQueue interface {
 
 	AddUpdates(all []kernels.Updates) error // as the main queue's
 
-	// Do calls f with the side queue's stream, to queue work on it. In a capture on the host, it is
-	// called when the graph is launched.
-	Do(f func(stream uintptr) error) error
+	Do(f func(stream uintptr) error) error // likewise, on the side queue
 
 	// StampSide and StampQueue record when the side queue's or the main queue's work so far is done,
 	// under a number from 0 on. Each launch of a graph renews its stamps. Elapsed returns the time

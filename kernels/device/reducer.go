@@ -12,17 +12,14 @@ import (
 //
 // With several ranks a wgrad is not added to the weights: it is stored as an update, in a buffer of
 // the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, a side
-// queue, moves, exchanges them with the other ranks: see exchange. A kernel adds them to the weights, in
-// the order of the ranks, in CTAs so small that they run while those of GEMMs do. The next operation that
-// reads those weights waits for it. Scattered updates are added on moves, between the two transfers.
-// After an all-reduce another side queue, adds, adds the sums, while the next bucket moves. A model of one
-// bucket has no work to hide this behind: its main queue waits for the move and adds the updates itself.
+// queue, moves, exchanges them with the other ranks, or all-reduces them. An exchange also adds
+// them to the weights, in the order of the ranks, in CTAs so small that they run while those of GEMMs do.
+// After an all-reduce another side queue, adds, adds the sums in such CTAs, while the next bucket moves; the order of
+// those sums is the library's, the same in every run. The next operation that reads the weights waits for that. A
+// model of one bucket has no work to hide this behind: its main queue exchanges it, or adds the sums, itself.
 //
-// Copy engines scatter and gather, and leave all SMs to GEMMs, while an all-reduce waits for SMs and then
-// takes some from the next GEMM. They need symmetric memory: NCCL 2.28, and GPUs of one host. And it must
-// work in a graph, which capturedTransfers checks. Symmetric memory is the library's, and not in the
-// allocator's statistics. Scattered weights are in it, too, during the training. The sums of an all-reduce
-// have an order that the library chooses, the same in every run.
+// An exchange needs symmetric memory. That is the collective's, and not in the allocator's statistics. During the
+// training the weights are in it too. An all-reduce waits for SMs, and then takes some from the next GEMM.
 //
 // The side queues work during the rest of the backward pass and the next forward pass, which starts
 // at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches this leaves
@@ -30,21 +27,19 @@ import (
 // queues touch only updates and weights: outputs of a step stay on one queue, and are freed in its
 // order. A capture includes the side queues, and joins them at the end.
 type reducer struct {
-	comm     collective.Collective
-	moves    SideQueue
-	adds     SideQueue
-	exchange exchange
-	unfit    bool         // the collective's transfers cannot be captured
-	free     func() error // gives back the memory of updates
-	received uintptr      // if buckets are scattered: the updates of all ranks to a part of one
-	weights  []Tensor     // by layer
-	homes    []Tensor     // likewise, where scattered weights were, and return to; nil: they are there
-	callers  []Tensor     // the caller's weights, which become homes again
-	updates  []Tensor     // likewise
-	buckets  []bucket
-	bucketOf map[uintptr]int // weights' bucket, by their address
-	early    int             // layer from which on wgrads come early
-	pending  []bool          // by bucket: the queue has not waited for it
+	comm      collective.Collective
+	moves     SideQueue
+	adds      SideQueue
+	symmetric bool         // the buckets are in symmetric memory
+	free      func() error // gives back the memory of updates
+	weights   []Tensor     // by layer
+	homes     []Tensor     // likewise, where weights in symmetric memory were, and return to; nil: they are there
+	callers   []Tensor     // the caller's weights, which become homes again
+	updates   []Tensor     // likewise
+	buckets   []bucket
+	bucketOf  map[uintptr]int // weights' bucket, by their address
+	early     int             // layer from which on wgrads come early
+	pending   []bool          // by bucket: the queue has not waited for it
 
 	// Of a Backward:
 	late    []deferredWgrad // by layer
@@ -74,8 +69,13 @@ type deferredWgrad struct {
 // deferred reports whether a layer's wgrad is queued after all dgrads.
 func (r *reducer) deferred(layer int) bool { return layer < r.early || layer == len(r.weights)-1 }
 
-// move queues the exchange of a bucket, and its addition to the weights, unless the main queue adds it.
-func (r *reducer) move(i int) error {
+// move queues the exchange of a bucket; or an all-reduce, and the addition of the sums to the weights, unless the main
+// queue adds them.
+func (d *Device) move(i int) error {
+	r := d.reducer
+	if r.symmetric && len(r.buckets) == 1 {
+		return d.exchangeHere()
+	}
 	b := r.buckets[i]
 	if err := r.moves.Fork(); err != nil {
 		return err
@@ -85,7 +85,13 @@ func (r *reducer) move(i int) error {
 			return err
 		}
 	}
-	if err := r.send(b); err != nil {
+	var err error
+	if r.symmetric {
+		err = r.exchange(b, r.moves)
+	} else {
+		err = r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(b.addr, b.n, stream) })
+	}
+	if err != nil {
 		return err
 	}
 	if r.timed {
@@ -101,21 +107,10 @@ func (r *reducer) move(i int) error {
 	if err := r.adds.After(r.moves, i); err != nil {
 		return err
 	}
-	if err := r.adds.AddUpdates(b.all); err != nil {
+	if err := r.adds.AddUpdates(b.adds); err != nil {
 		return err
 	}
 	return r.adds.Record(i)
-}
-
-// send queues on the side queue moves what ranks do together.
-func (r *reducer) send(b bucket) error {
-	switch r.exchange {
-	case scatters:
-		return r.scatter(b)
-	case gathers:
-		return r.moves.Do(func(stream uintptr) error { return r.comm.AllGather(b.addr, b.n, stream) })
-	}
-	return r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(b.addr, b.n, stream) })
 }
 
 // The queues that add updates to the weights.
@@ -128,7 +123,7 @@ const (
 // adder returns the queue that adds the updates.
 func (r *reducer) adder() int {
 	switch {
-	case r.exchange == scatters:
+	case r.symmetric:
 		return onMoves
 	case len(r.buckets) > 1:
 		return onAdds
@@ -165,7 +160,7 @@ func (d *Device) waitBucket(i int) error {
 		return err
 	}
 	if r.adder() == onMain {
-		if err := d.queue.AddUpdates(r.buckets[i].all); err != nil {
+		if err := d.queue.AddUpdates(r.buckets[i].adds); err != nil {
 			return err
 		}
 	}
@@ -244,8 +239,8 @@ func (d *Device) TimeAllReduce() {
 	}
 }
 
-// AllReduceTimes returns the total time of moving the buckets of the timed step, with the addition of
-// scattered ones to the weights, and the part of it for which the queue waited until all were added. All
+// AllReduceTimes returns the total time of moving the buckets of the timed step, in an exchange with the
+// addition to the weights, and the part of it for which the queue waited until all were added. All
 // work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer

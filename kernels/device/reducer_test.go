@@ -24,8 +24,8 @@ func TestReduceOrder(t *testing.T) {
 		expected  ordered
 	}{
 		{"all-reduced", 2, false, smallBatch},
-		{"gathered", 2, true, smallBatch},
-		{"scattered", 3, true, smallBatch},
+		{"two ranks", 2, true, smallBatch},
+		{"three ranks", 3, true, smallBatch},
 		{"large batch", 3, true, largeBatch},
 	} {
 		t.Run(c.name, func(t *testing.T) { testReduceOrder(t, c.ranks, c.symmetric, c.expected) })
@@ -51,30 +51,20 @@ var (
 	}
 )
 
-// checks lists the operations of capturedTransfers for the given number of buckets.
-func checks(buckets int, transfers ...string) []string {
-	wait := fmt.Sprint("wait for ", buckets)
-	round := slices.Concat([]string{"all-reduce", wait}, transfers, []string{"all-reduce", wait})
-	return append([]string{wait}, slices.Repeat(round, 2)...)
-}
-
 // exchangedOps lists the operations that exchange a bucket.
-func exchangedOps(ranks int, symmetric bool, layers string) []string {
-	switch {
-	case symmetric && ranks == 2:
-		return []string{"all-gather", fmt.Sprintf("on the side, add [%s] of 2", layers)}
-	case symmetric:
-		return []string{"all-to-all", fmt.Sprintf("on the side, add part 1 of [%s] of %d", layers, ranks), "all-gather"}
+func exchangedOps(symmetric bool, layers string) []string {
+	if symmetric {
+		return []string{"exchange [" + layers + "]"}
 	}
-	return []string{"all-reduce", fmt.Sprintf("on the side, add [%s] of 1", layers)}
+	return []string{"all-reduce", "on the side, add [" + layers + "]"}
 }
 
 // all returns the operations of the backward pass, with those that exchange its buckets.
-func (o ordered) all(ranks int, symmetric bool) (all []string) {
+func (o ordered) all(symmetric bool) (all []string) {
 	for _, op := range o.backward {
 		all = append(all, op)
 		if layers, ok := strings.CutPrefix(op, "wgrads ["); ok {
-			all = append(all, exchangedOps(ranks, symmetric, strings.TrimSuffix(layers, "]"))...)
+			all = append(all, exchangedOps(symmetric, strings.TrimSuffix(layers, "]"))...)
 		}
 	}
 	return all
@@ -83,15 +73,11 @@ func (o ordered) all(ranks int, symmetric bool) (all []string) {
 func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) {
 	d, q, _, w := dataParallel(t, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
 	all := []string{"wait for 3"} // which is for those before it, too
-	var once []string
-	for i, layers := range expected.buckets {
-		once = append(append(once, exchangedOps(ranks, symmetric, layers)...), fmt.Sprint("wait for ", i))
+	begin := []string{"all-reduce", fmt.Sprint("wait for ", len(expected.buckets))}
+	for _, layers := range expected.buckets {
+		begin = append(begin, exchangedOps(symmetric, layers)...)
 	}
-	begin := slices.Repeat(once, 2)
-	if symmetric {
-		transfers := slices.DeleteFunc(exchangedOps(ranks, true, ""), func(op string) bool { return !strings.HasPrefix(op, "all-") })
-		begin = append(begin, checks(len(expected.buckets), transfers...)...)
-	}
+	begin = append(begin, fmt.Sprint("wait for ", len(expected.buckets)-1))
 	if !slices.Equal(q.log, begin) {
 		t.Errorf("DataParallel does %q, want %q", q.log, begin)
 	}
@@ -116,7 +102,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	step(true)
-	if want := append(forward, expected.all(ranks, symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
+	if want := append(forward, expected.all(symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	step(false)
@@ -141,12 +127,15 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	}
 }
 
-// TestOneBucket has a model of one bucket, whose updates the main queue adds.
+// TestOneBucket has a model of one bucket, for which the main queue adds the sums of an all-reduce.
 func TestOneBucket(t *testing.T) {
-	_, q, _, _ := dataParallel(t, 2, true, 4, 4, 4, 2)
-	want := append(slices.Repeat([]string{"all-gather", "wait for 0", "add [1 0] of 2"}, 2), checks(1, "all-gather")...)
-	if !slices.Equal(q.log, want) {
-		t.Errorf("%q, want %q", q.log, want)
+	for symmetric, want := range map[bool][]string{
+		false: {"all-reduce", "wait for 1", "all-reduce", "wait for 0", "add [1 0]"},
+		true:  {"all-reduce", "wait for 1", "exchange [1 0]"},
+	} {
+		if _, q, _, _ := dataParallel(t, 2, symmetric, 4, 4, 4, 2); !slices.Equal(q.log, want) {
+			t.Errorf("symmetric memory %v: %q, want %q", symmetric, q.log, want)
+		}
 	}
 }
 

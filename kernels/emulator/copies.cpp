@@ -1,5 +1,7 @@
 // Asynchronous work of a thread: copies by cp.async and by TMA, with their mbarriers, and wgmmas. And the
 // shared memory of other CTAs of a cluster.
+#include <sched.h>
+
 #include <array>
 
 #include "fibers.h"
@@ -160,6 +162,10 @@ void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
 
 static void store(const TileStore &s) {
   const char *async = async_memory(*self->cta);
+  if (s.to) {
+    memcpy(s.to, async + s.from, size_t(s.bytes));
+    return;
+  }
   each(s.map, {s.x, s.y, 0}, [&](char *element, size_t i) {
     uint32_t at = s.from + uint32_t(sizeof(float) * i);
     float *f = reinterpret_cast<float *>(element), v;
@@ -184,6 +190,32 @@ void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const 
 void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
   write_tile(*map, x, y, from, false);
 }
+
+// check_bulk checks the arguments of a copy of bytes.
+static void check_bulk(uint32_t shared, const void *global, int bytes) {
+  if (shared % 16 || reinterpret_cast<uintptr_t>(global) % 16 || bytes <= 0 || bytes % 16) fail("copies what is not whole chunks of 16 bytes");
+  if (shared + size_t(bytes) > shared_bytes()) fail("copies past its shared memory");
+}
+
+void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const void *from, int bytes, uint32_t mbarrier) {
+  check_bulk(to, from, bytes);
+  come(*self->cta, mbarrier, {int64_t(bytes), [=](Cta &b) {
+                                for (char *memory : {b.shared, async_memory(b)}) memcpy(memory + to, from, size_t(bytes));
+                              }});
+}
+
+void cp_async_bulk_global_shared_cta_bulk_group(void *to, uint32_t from, int bytes) {
+  check_bulk(from, to, bytes);
+  TileStore s = {{}, 0, 0, from, false, self->cta->copy_at_once, to, bytes};
+  if (s.done) store(s);
+  self->stores.back().push_back(s);
+}
+
+void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p) {
+  progress = true, yield(), sched_yield();  // another thread may write it, or another process
+  v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+void st_release_sys_global_u32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
 void cp_async_bulk_commit_group() { self->stores.emplace_back(); }
 void cp_async_bulk_wait_group_read_0() {

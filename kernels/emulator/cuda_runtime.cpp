@@ -5,7 +5,9 @@
 // done, and only a grid that was just launched may not have run yet.
 #include "cuda_runtime.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -62,6 +65,7 @@ struct Allocation {
   size_t bytes;
   CUmemPool_st *pool;
   bool idle = false;
+  int file = -1;  // of memory that has a handle
 };
 std::map<void *, Allocation> allocations;
 size_t used[emulator::MAX_DEVICES];  // bytes
@@ -83,6 +87,7 @@ void *allocate(size_t bytes, CUmemPool_st *pool) {
 void release(void *p) {
   size_t bytes = pages(allocations.at(p).bytes);
   munmap(p, bytes + PAGE);
+  if (allocations.at(p).file >= 0) close(allocations.at(p).file);
   emulator::give(allocations.at(p).device, bytes);
   allocations.erase(p);
 }
@@ -328,6 +333,63 @@ CUresult cuMemFree(CUdeviceptr addr) {
   emulator::finish();
   release(pointer(addr));
   return CUDA_SUCCESS;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+  emulator::give_context();
+  CUdeviceptr addr = 0;
+  CUresult code = cuMemAlloc(&addr, bytes);
+  return *p = pointer(addr), cudaError_t(code);
+}
+
+cudaError_t cudaFree(void *p) { return emulator::give_context(), cudaError_t(cuMemFree(address(p))); }
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) { return (*p = malloc(bytes)) ? cudaSuccess : cudaErrorMemoryAllocation; }
+cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
+
+namespace {
+struct Handle {
+  pid_t process;
+  int file;
+  size_t bytes;
+};
+std::map<void *, size_t> opened;
+}  // namespace
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p) {
+  Lock lock(one_at_a_time);
+  if (!allocations.count(p) || allocations.at(p).pool) return cudaErrorInvalidValue;
+  Allocation &a = allocations.at(p);
+  size_t bytes = pages(a.bytes);
+  if (a.file < 0) {
+    emulator::finish();
+    a.file = memfd_create("emulated shared memory", MFD_CLOEXEC);
+    if (a.file < 0 || pwrite(a.file, p, bytes, 0) != ssize_t(bytes)) return cudaErrorMemoryAllocation;
+    if (mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a.file, 0) == MAP_FAILED) return cudaErrorMemoryAllocation;
+  }
+  Handle h = {getpid(), a.file, bytes};
+  return memcpy(handle, &h, sizeof h), cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned) {
+  Lock lock(one_at_a_time);
+  Handle h;
+  memcpy(&h, &handle, sizeof h);
+  if (h.process == getpid() || getenv("EMULATOR_WITHOUT_PEERS")) return cudaErrorInvalidValue;
+  int file = open(("/proc/" + std::to_string(h.process) + "/fd/" + std::to_string(h.file)).c_str(), O_RDWR);
+  if (file < 0) return cudaErrorInvalidValue;
+  *p = mmap(nullptr, h.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (*p == MAP_FAILED) return cudaErrorMemoryAllocation;
+  return opened[*p] = h.bytes, cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *p) {
+  Lock lock(one_at_a_time);
+  if (!opened.count(p)) return cudaErrorInvalidValue;
+  emulator::finish();
+  munmap(p, opened.at(p));
+  return opened.erase(p), cudaSuccess;
 }
 
 CUresult cuMemGetInfo(size_t *available, size_t *total) {

@@ -4,6 +4,7 @@
 #define CUDA_RUNTIME_H
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <type_traits>
 
@@ -96,6 +97,7 @@ inline long long clock64() {
   return now += 1 << 20;
 }
 
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __syncthreads() { emulator::cta_barrier(); }
 inline void __syncwarp() {
   emulator::exchange({}, [](const emulator::Words(&)[32], emulator::Words(&)[32]) {});
@@ -191,6 +193,19 @@ cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t);
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t);
 cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t);
+cudaError_t cudaMalloc(void **, size_t);
+cudaError_t cudaFree(void *);
+enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
+cudaError_t cudaHostAlloc(void **, size_t, unsigned flags);
+cudaError_t cudaFreeHost(void *);
+// A handle names an allocation by its process and a file, to which it moves.
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *, void *);
+cudaError_t cudaIpcOpenMemHandle(void **, cudaIpcMemHandle_t, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *);
 template <typename T>
 cudaError_t cudaGetSymbolAddress(void **p, T &symbol) {
   *p = &symbol;

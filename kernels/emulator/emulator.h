@@ -175,6 +175,14 @@ void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const 
 void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 void cp_async_bulk_commit_group();
 void cp_async_bulk_wait_group_read_0();
+inline void cp_async_bulk_wait_group_0() { cp_async_bulk_wait_group_read_0(); }
+void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const void *from, int bytes, uint32_t mbarrier);
+void cp_async_bulk_global_shared_cta_bulk_group(void *to, uint32_t from, int bytes);
+inline void fence_proxy_async_global() {}
+
+// Memory that other processes write too.
+void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p);
+void st_release_sys_global_u32(uint32_t *p, uint32_t v);
 
 // A prefetch to L2 changes nothing, but it must be of whole chunks of 16 bytes.
 inline void cp_async_bulk_prefetch_L2_global(const void *from, int bytes) {

@@ -41,12 +41,14 @@ struct Copy {
   int size, bytes;
 };
 
-// A TileStore is a tile that TMA stores, or adds, to global memory.
+// A TileStore is a tile that TMA stores, or adds, to global memory; or bytes that it stores to an address.
 struct TileStore {
   CUtensorMap map;
   int x, y;
   uint32_t from;
   bool add, done;
+  void *to = nullptr;
+  int bytes = 0;
 };
 
 struct Cta;

@@ -1,7 +1,7 @@
 // The fake NCCL of all tests: the part that kernels/nccl uses. The emulator has it between processes
 // of one host, which share memory: an all-reduce is work of a stream, which ends when its communicator
 // is aborted. Compiled with -DALONE it is a libnccl.so.2 that needs no GPU, in which every rank has
-// what this one has: 2.27.3, or 2.28.9 with -DCOPY_ENGINES, and with registration with -DREGISTERS.
+// what this one has: 2.27.3, and with registration with -DREGISTERS.
 //
 // FAKE_NCCL in the environment says what goes wrong. A call with a communicator that was freed ends
 // the process, and so does one that frees it under ncclCommFinalize.
@@ -20,17 +20,12 @@
 #include <string>
 
 #ifdef ALONE
-#if defined(COPY_ENGINES)
-enum { VERSION = 22809, CTA_POLICY = 2 };
-#else
-enum { VERSION = 22703, CTA_POLICY = INT_MIN };
-#endif
+enum { VERSION = 22703 };
 namespace {
 template <typename F>
 void queue(void *, F work) {
   work();
 }
-bool captured(void *) { return false; }
 void *allocate(size_t bytes) { return malloc(bytes); }
 bool release(void *addr) { return free(addr), true; }
 }  // namespace
@@ -38,15 +33,11 @@ bool release(void *addr) { return free(addr), true; }
 #include "cuda.h"
 #include "cuda_runtime.h"
 #define REGISTERS
-enum { VERSION = 22809, CTA_POLICY = 2 };
+enum { VERSION = 22809 };
 namespace {
 template <typename F>
 void queue(void *stream, F work) {
   emulator::queue(static_cast<cudaStream_t>(stream), work);
-}
-bool captured(void *stream) {
-  cudaStreamCaptureStatus status;
-  return !cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) && status == cudaStreamCaptureStatusActive;
 }
 // As calls of the runtime do, these give the thread a context.
 void *allocate(size_t bytes) {
@@ -110,8 +101,8 @@ struct Comm {
     return true;
   }
 
-  // meet waits for all ranks, unless the communicator is aborted; copy engines wait all the same.
-  bool meet(bool copying = false) {
+  // meet waits for all ranks, unless the communicator is aborted.
+  bool meet() {
     int round = shared->round;
     if (shared->come.fetch_add(1) + 1 == size) {
       shared->come = 0;
@@ -119,7 +110,7 @@ struct Comm {
       return true;
     }
     while (shared->round == round) {
-      if (aborted && !copying) return false;
+      if (aborted) return false;
       usleep(20);
     }
     return true;
@@ -137,30 +128,6 @@ struct Comm {
         to[at + i] = sum;
       }
       if (!meet()) return;
-    }
-  }
-
-  // gather makes each rank's part of x the others' too. If it is stale, it waits for nobody.
-  void gather(float *x, size_t n, bool stale) {
-    for (int r = 0; !shared && r < size; r++) memmove(x + r * n, x + rank * n, n * sizeof *x);
-    for (size_t at = 0; shared && at < n; at += CHUNK) {
-      size_t some = std::min(CHUNK, n - at);
-      memcpy(shared->slot(rank), x + rank * n + at, some * sizeof(float));
-      if (!stale) meet(true);
-      for (int r = 0; r < size; r++) memcpy(x + r * n + at, shared->slot(r), some * sizeof(float));
-      if (!stale) meet(true);
-    }
-  }
-
-  // exchange makes part r of to this rank's part of what rank r sends. If it is stale, it waits for nobody.
-  void exchange(float *to, const float *from, size_t n, bool stale) {
-    for (int r = 0; !shared && r < size; r++) memcpy(to + r * n, from + rank * n, n * sizeof *to);
-    for (size_t at = 0; shared && at < n; at += CHUNK / size) {
-      size_t some = std::min(CHUNK / size, n - at);
-      for (int r = 0; r < size; r++) memcpy(shared->slot(rank) + r * some, from + r * n + at, some * sizeof(float));
-      if (!stale) meet(true);
-      for (int r = 0; r < size; r++) memcpy(to + r * n + at, shared->slot(r) + rank * some, some * sizeof(float));
-      if (!stale) meet(true);
     }
   }
 };
@@ -193,7 +160,7 @@ int ncclGetUniqueId(Id *id) {
 
 int ncclCommInitRankConfig(Comm **comm, int size, Id id, int rank, Config *config) {
   if (id.internal[sizeof id.internal - 1] != 42 || rank >= size) return INVALID_ARGUMENT;
-  if (config->magic != 0xcafebeef || config->blocking != 1 || config->cta_policy != CTA_POLICY) return INVALID_ARGUMENT;
+  if (config->magic != 0xcafebeef || config->blocking != 1 || config->cta_policy != INT_MIN) return INVALID_ARGUMENT;
   if (goes("duplicate")) return INVALID_USAGE;
   while (goes("never")) pause();
   *comm = new Comm{rank, size};
@@ -233,20 +200,6 @@ int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, Comm
 }
 
 #ifdef REGISTERS
-int ncclAllGather(const float *from, float *to, size_t n, int type, Comm *c, void *stream) {
-  if (type != FLOAT32 || from != to + c->alive()->rank * n || goes("refuses")) return INVALID_USAGE;
-  bool stale = goes("stale") && captured(stream);  // takes the marks of the one before for those of its own
-  queue(stream, [=] { c->gather(to, n, stale); });
-  return SUCCESS;
-}
-
-int ncclAlltoAll(const float *from, float *to, size_t n, int type, Comm *c, void *stream) {
-  if (type != FLOAT32 || (from < to + c->alive()->size * n && to < from + c->size * n) || goes("refuses")) return INVALID_USAGE;
-  bool stale = goes("stale") && captured(stream);
-  queue(stream, [=] { c->exchange(to, from, n, stale); });
-  return SUCCESS;
-}
-
 int ncclCommRegister(Comm *c, void *addr, size_t, void **handle) { return c->alive(), *handle = addr, SUCCESS; }
 int ncclCommDeregister(Comm *c, void *handle) { return c->alive(), handle ? SUCCESS : INVALID_ARGUMENT; }
 
@@ -269,7 +222,7 @@ void *nccl_function(const char *name) {
   static const std::map<std::string, void *> functions = {
       FUNCTION(ncclGetVersion),     FUNCTION(ncclGetUniqueId),  FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
       FUNCTION(ncclCommAbort),      FUNCTION(ncclCommFinalize), FUNCTION(ncclCommDestroy),        FUNCTION(ncclAllReduce),
-      FUNCTION(ncclAllGather),      FUNCTION(ncclAlltoAll),     FUNCTION(ncclCommRegister),       FUNCTION(ncclCommDeregister),
+      FUNCTION(ncclCommRegister),   FUNCTION(ncclCommDeregister),
       FUNCTION(ncclMemAlloc),       FUNCTION(ncclMemFree),      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister),
       FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
   };

@@ -63,17 +63,23 @@ var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
 	{Rule: nn.SGD, Rate: 0.3}: func(w, _, dw float64) (float64, float64) { return w - float64(float32(0.3))*dw, 0 },
 }
 
-// addUpdatesOp is [kernels.Stream.AddUpdates] of some ranks, whose updates begin stride
-// elements apart, and of one rank. The arrays are W, X and Rounded of both.
-func addUpdatesOp(n, ranks, stride int) op {
+// addUpdatesOp is [kernels.Stream.AddUpdates] of n elements, and of half of them. The arrays are W, X and Rounded of
+// both; without X the weights are only rounded.
+func addUpdatesOp(n int, without bool) op {
 	return op{
-		name: fmt.Sprintf("AddUpdates[%d, %d ranks, stride %d]", n, ranks, stride),
+		name: fmt.Sprintf("AddUpdates[%d, without updates %v]", n, without),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.AddUpdates([]kernels.Updates{{W: p[0], X: p[1], Rounded: p[2], N: n, Ranks: ranks, Stride: stride}, {W: p[3], X: p[4], Rounded: p[5], N: n / 2, Ranks: 1}})
+			first := kernels.Updates{W: p[0], X: p[1], Rounded: p[2], N: n}
+			if without {
+				first.X = 0
+			}
+			return d.s.AddUpdates([]kernels.Updates{first, {W: p[3], X: p[4], Rounded: p[5], N: n / 2}})
 		},
 		ref: func(a arrays) {
-			ref.AddUpdates(a.f32(0), a.f32(1), n, ranks, stride)
-			ref.AddUpdates(a.f32(3), a.f32(4), n/2, 1, 0)
+			if !without {
+				ref.AddUpdates(a.f32(0), a.f32(1), n)
+			}
+			ref.AddUpdates(a.f32(3), a.f32(4), n/2)
 			for i, n := range []int{n, n / 2} {
 				if to, ok := a[3*i+2].([]ref.BF16); ok {
 					ref.Round(to, a.f32(3*i), n)
@@ -87,12 +93,11 @@ func (s *suite) elementwise() {
 	for _, n := range append(sizes, 4096, 100_003) {
 		s.elements(n)
 	}
-	for ranks := range 6 { // enough elements that each of a GPU's threads uses its stages again
-		s.updates(500_002, ranks, 500_004, true)
+	for _, without := range []bool{false, true} { // enough elements that each of a GPU's threads uses its stages again
+		s.updates(500_002, without, true)
 	}
 	if !s.slow() {
-		s.updates(4_000_001, 2, 4_000_004, false)
-		s.updates(4_000_001, 4, 4_000_004, false)
+		s.updates(4_000_001, false, false)
 	}
 }
 
@@ -155,17 +160,17 @@ func (s *suite) elements(n int) {
 		}
 	}
 
-	for _, ranks := range []int{1, 2, 3, 4, 5, 8} {
-		s.updates(n, ranks, n+s.r.IntN(2)*(8-n%4), s.r.IntN(2) == 0)
+	for _, without := range []bool{false, true} {
+		s.updates(n, without, s.r.IntN(2) == 0)
 	}
 }
 
 // updates checks AddUpdates.
-func (s *suite) updates(n, ranks, stride int, unaligned bool) {
-	w, x := s.floats(n), s.floats(max(1, ranks)*stride)
+func (s *suite) updates(n int, without, unaligned bool) {
+	w, x := s.floats(n), s.floats(n)
 	out, from := slices.Clone(w), slices.Clone(x)
 	half, halfFrom := slices.Clone(w), padded(x[:n])
-	c := Call{op: addUpdatesOp(n, ranks, stride), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}
+	c := Call{op: addUpdatesOp(n, without), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}
 	if s.bf16 {
 		c.arrays[2], c.arrays[5] = s.outputValues(n), s.outputValues(n/2)
 	}
@@ -181,19 +186,18 @@ func (s *suite) updates(n, ranks, stride int, unaligned bool) {
 	}
 	want := make([]float64, n)
 	for i := range want {
-		var sum float32
-		for r := range ranks { // in this order
-			sum += x[r*stride+i]
+		want[i] = float64(w[i] + x[i])
+		if without {
+			want[i] = float64(w[i])
 		}
-		want[i] = float64(w[i] + sum)
 	}
 	s.equal(c, out, want)
-	if !slices.Equal(from[:ranks*stride], x[:ranks*stride]) || !slices.Equal(halfFrom[:n], x[:n]) {
+	if !slices.Equal(from[:n], x[:n]) || !slices.Equal(halfFrom[:n], x[:n]) {
 		s.t.Fatalf("%s: the updates are others", c.op.name)
 	}
 	for i := range n {
 		if i < n/2 && half[i] != w[i]+x[i] || i >= n/2 && half[i] != w[i] {
-			s.t.Fatalf("%s: element %d: %v came of one rank's update to half of it", c.op.name, i, half[i])
+			s.t.Fatalf("%s: element %d: %v came of updates of half of it", c.op.name, i, half[i])
 		}
 	}
 }

@@ -13,30 +13,6 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// TestGoneWithMemory frees symmetric memory of a communicator that another rank has ended.
-// Copies may still be under way, so the memory is left to the end of the process.
-func TestGoneWithMemory(t *testing.T) {
-	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
-		return
-	}
-	c := connected(t)
-	addr, free, err := c.AllocSymmetric(1 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := errors.New("rank 2 is gone")
-	c.Abort(gone)
-	if err := c.AllGather(addr, 1, 0); err != gone {
-		t.Errorf("%v, want %v", err, gone)
-	}
-	if _, _, err := c.AllocSymmetric(1 << 20); !errors.Is(err, gone) {
-		t.Errorf("%v, want %v", err, gone)
-	}
-	if err := errors.Join(free(), c.Close()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAbort(t *testing.T) {
 	if !with(t, "") {
 		return

@@ -1,44 +1,5 @@
 package nccl
 
-import (
-	"errors"
-	"fmt"
-)
-
-// AllocSymmetric needs NCCL 2.28, and GPUs of one host that reach each other's memory.
-func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
-	const op = "AllocSymmetric"
-	if v, _ := rawVersion(); v < copyEngines {
-		return 0, nil, check(op, codeNone, 0)
-	}
-	if c.apart {
-		return 0, nil, fmt.Errorf("nccl: %s: %w between hosts", op, errors.ErrUnsupported)
-	}
-	if addr, err = Alloc(int64(bytes)); err != nil {
-		return 0, nil, err
-	}
-	var window uintptr
-	deregister, err := c.register(op, func(comm, addr uintptr, bytes int64) (_ uintptr, code int) {
-		window, code = rawNewWindow(comm, addr, bytes)
-		return window, code
-	}, rawFreeWindow, addr, int64(bytes))
-	if err == nil && window == 0 {
-		err = fmt.Errorf("nccl: %s: %w between these GPUs", op, errors.ErrUnsupported)
-	}
-	if err != nil {
-		return 0, nil, errors.Join(err, Free(addr))
-	}
-	return addr, func() error {
-		if c.Err() != nil {
-			return nil // the window is gone, and queued work may still write to the memory
-		}
-		if err := deregister(); err != nil {
-			return err // the window still uses the memory
-		}
-		return Free(addr)
-	}, nil
-}
-
 // Register registers memory for all-reduces. If ranks reach each other's memory, NCCL then need not
 // copy it to its own buffers. It needs NCCL 2.19. The error is [errors.ErrUnsupported] if the library
 // is too old, as it is for the functions below.

@@ -27,7 +27,7 @@ typedef struct {
   int collnet, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_scheduling;
 } mlp_config;
 
-enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 22800, MLP_NO_CTAS = 2 };
+enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 22800 };
 
 #define FUNCTIONS(F) \
   F(ncclGetVersion, int *version) \
@@ -38,7 +38,6 @@ enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC 
   F(ncclCommFinalize, mlp_comm comm) \
   F(ncclCommDestroy, mlp_comm comm) \
   F(ncclAllReduce, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream) \
-  F(ncclAllGather, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream) \
   /* from 2.19 on */ \
   F(ncclCommRegister, mlp_comm comm, void *addr, size_t bytes, void **handle) \
   F(ncclCommDeregister, mlp_comm comm, void *handle) \
@@ -46,9 +45,7 @@ enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC 
   F(ncclMemFree, void *addr) \
   /* from 2.27 on */ \
   F(ncclCommWindowRegister, mlp_comm comm, void *addr, size_t bytes, void **window, int flags) \
-  F(ncclCommWindowDeregister, mlp_comm comm, void *window) \
-  /* from 2.28 on */ \
-  F(ncclAlltoAll, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream)
+  F(ncclCommWindowDeregister, mlp_comm comm, void *window)
 
 #define DECLARE(name, ...) int (*name)(__VA_ARGS__);
 static struct {
@@ -116,12 +113,8 @@ nccl_value nccl_comm_new(const char *id, int rank, int size) {
   mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION};
   config.blocking = 1;  // else a thread of NCCL would queue each call
   config.cga_cluster_size = config.min_ctas = config.max_ctas = config.split_share = config.traffic_class = INT_MIN;
-  config.collnet = config.shrink_share = config.nvls_ctas = INT_MIN;
+  config.collnet = config.cta_policy = config.shrink_share = config.nvls_ctas = INT_MIN;
   config.channels_per_net_peer = config.nvlink_centric_scheduling = INT_MIN;
-  int version = 0;
-  nccl_version(&version);
-  // Copy engines then do all-gathers and all-to-alls between windows, if the driver is one of CUDA 12.5 or later.
-  config.cta_policy = version >= NCCL_COPY_ENGINES ? MLP_NO_CTAS : INT_MIN;
   mlp_comm comm = NULL;
   int code = CALL(ncclCommInitRankConfig, &comm, size, unique, rank, &config);
   return (nccl_value){(uintptr_t)comm, code};
@@ -134,14 +127,6 @@ int nccl_comm_free(uintptr_t comm) { return CALL(ncclCommDestroy, COMM(comm)); }
 
 int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
   return CALL(ncclAllReduce, (void *)x, (void *)x, n, MLP_FLOAT32, MLP_SUM, COMM(comm), (void *)stream);
-}
-
-int nccl_all_gather(uintptr_t comm, uintptr_t x, size_t n, int rank, uintptr_t stream) {
-  return CALL(ncclAllGather, (float *)x + rank * n, (void *)x, n, MLP_FLOAT32, COMM(comm), (void *)stream);
-}
-
-int nccl_all_to_all(uintptr_t comm, uintptr_t from, uintptr_t to, size_t n, uintptr_t stream) {
-  return CALL(ncclAlltoAll, (void *)from, (void *)to, n, MLP_FLOAT32, COMM(comm), (void *)stream);
 }
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {

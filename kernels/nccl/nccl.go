@@ -1,9 +1,8 @@
-// Package nccl is a [collective.Collective] on NVIDIA GPUs. It loads libnccl.so.2 when it is
+// Package nccl has the all-reduce of NVIDIA GPUs. It loads libnccl.so.2 when it is
 // first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
 // A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError), and an
-// error ends all ranks. Abort ends an all-reduce that waits on the GPU, but not an all-gather or
-// an all-to-all: copy engines wait until the other ranks come.
+// error ends all ranks.
 package nccl
 
 import (
@@ -17,8 +16,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"mlpool/kernels/collective"
 )
 
 // oldest is the first version with the ncclCommInitRankConfig that nccl.c calls.
@@ -101,8 +98,6 @@ type Comm struct {
 	stop    chan struct{} // ends watch
 	watched chan struct{} // closed when watch has ended
 }
-
-var _ collective.Collective = (*Comm)(nil)
 
 // watchEvery is how often watch polls the communicator.
 const watchEvery = 100 * time.Millisecond
@@ -215,8 +210,8 @@ func (c *Comm) found() error {
 	return check("asynchronous error", code, c.handle)
 }
 
-// watch ends the communicator, and all ranks, on an asynchronous error. A rank that waits for copy
-// engines would not notice one.
+// watch ends the communicator, and all ranks, on an asynchronous error. A rank that waits for an exchange
+// would not notice one.
 func (c *Comm) watch() {
 	defer close(c.watched)
 	every := time.NewTicker(watchEvery)
@@ -235,23 +230,16 @@ func (c *Comm) watch() {
 	}
 }
 
-// Rank and the methods after it: see [collective.Collective].
+// Apart reports whether the ranks are on several hosts.
+func (c *Comm) Apart() bool { return c.apart }
+
+// Rank and the methods after it are those of a Collective: see package collective.
 func (c *Comm) Rank() int { return c.rank }
 
 func (c *Comm) Size() int { return c.size }
 
 func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllReduce", rawAllReduce(c.handle, x, n, stream), c.handle) })
-}
-
-// AllGather is done by copy engines among GPUs of one host that reach each other's memory.
-func (c *Comm) AllGather(x uintptr, n int, stream uintptr) error {
-	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, x, n, c.rank, stream), c.handle) })
-}
-
-// AllToAll is done by copy engines where AllGather is.
-func (c *Comm) AllToAll(from, to uintptr, n int, stream uintptr) error {
-	return c.use(func() error { return check("AllToAll", rawAllToAll(c.handle, from, to, n, stream), c.handle) })
 }
 
 func (c *Comm) Err() error {

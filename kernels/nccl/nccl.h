@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 enum { NCCL_NONE = -1, NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7, NCCL_ID_BYTES = 128 };
-enum { NCCL_COPY_ENGINES = 22803 };  // the first version whose copy engines do all-gathers and all-to-alls
 
 typedef struct {
   uintptr_t value;
@@ -25,8 +24,6 @@ int nccl_comm_abort(uintptr_t comm);
 int nccl_comm_finalize(uintptr_t comm);
 int nccl_comm_free(uintptr_t comm);
 int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream);
-int nccl_all_gather(uintptr_t comm, uintptr_t x, size_t n, int rank, uintptr_t stream);
-int nccl_all_to_all(uintptr_t comm, uintptr_t from, uintptr_t to, size_t n, uintptr_t stream);
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes);
 int nccl_deregister(uintptr_t comm, uintptr_t handle);

@@ -65,72 +65,6 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-func TestAllGather(t *testing.T) {
-	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
-		return
-	}
-	c := connected(t)
-	addr, free, err := c.AllocSymmetric(4 * 6)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), 6)
-	copy(x, []float32{1, 2, 3, 4, 5, 6})
-	if err := c.AllGather(addr, 2, 0); err != nil || !slices.Equal(x, []float32{3, 4, 3, 4, 3, 4}) {
-		t.Errorf("%v, %v", x, err)
-	}
-	if err := errors.Join(free(), c.Close()); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestAllToAll(t *testing.T) {
-	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
-		return
-	}
-	c := connected(t)
-	addr, free, err := c.AllocSymmetric(4 * 12)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), 12)
-	copy(x, []float32{1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0})
-	if err := c.AllToAll(addr, addr+4*6, 2, 0); err != nil || !slices.Equal(x[6:], []float32{3, 4, 3, 4, 3, 4}) {
-		t.Errorf("%v, %v", x, err)
-	}
-	if err := c.AllToAll(addr, addr+4*2, 2, 0); err == nil {
-		t.Error("no error of parts that overlap")
-	}
-	if err := errors.Join(free(), c.Close()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestNoSymmetricMemory uses an NCCL that is too old for all-gathers by copy engines, and GPUs
-// that do not reach each other's memory.
-func TestNoSymmetricMemory(t *testing.T) {
-	for _, c := range []struct {
-		wrong, flag, want string
-	}{
-		{"", "-DREGISTERS", "unsupported operation by NCCL 2.27.3"},
-		{"windowless", "-DCOPY_ENGINES", "unsupported operation between these GPUs"},
-		{"registered", "-DCOPY_ENGINES", "unsupported operation between these GPUs"}, // as 2.28 does then
-	} {
-		t.Run(c.wrong+c.want, func(t *testing.T) {
-			if !with(t, c.wrong, "-DREGISTERS", c.flag) {
-				return
-			}
-			comm := connected(t)
-			if _, _, err := comm.AllocSymmetric(1 << 20); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, want %q", err, c.want)
-			}
-			if err := comm.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ wrong, want string }{
 		{"old", "libnccl.so.2 is NCCL 2.17.5: install NCCL 2.18.0 or later"},
@@ -162,24 +96,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestHosts asks for memory for copy engines, which reach no other host.
 func TestHosts(t *testing.T) {
-	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
+	if !with(t, "") {
 		return
 	}
-	for ranks, want := range map[nccl.Ranks]error{met{}: nil, apart{}: errors.ErrUnsupported} {
+	for ranks, want := range map[nccl.Ranks]bool{met{}: false, apart{}: true} {
 		c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, free, err := c.AllocSymmetric(4096)
-		if !errors.Is(err, want) {
-			t.Errorf("%T: %v, want %v", ranks, err, want)
+		if got := c.Apart(); got != want {
+			t.Errorf("%T: on several hosts %v, want %v", ranks, got, want)
 		}
-		if err == nil {
-			err = free()
-		}
-		if err := errors.Join(err, c.Close()); !errors.Is(err, want) {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}

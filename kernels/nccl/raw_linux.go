@@ -14,7 +14,6 @@ const (
 	codeNone       = C.NCCL_NONE
 	codeInProgress = C.NCCL_IN_PROGRESS
 	idBytes        = C.NCCL_ID_BYTES
-	copyEngines    = C.NCCL_COPY_ENGINES
 )
 
 func rawNone() string { return C.GoString(C.nccl_none()) }
@@ -52,14 +51,6 @@ func rawFreeComm(comm uintptr) int { return int(C.nccl_comm_free(C.uintptr_t(com
 
 func rawAllReduce(comm, x uintptr, n int, stream uintptr) int {
 	return int(C.nccl_all_reduce(C.uintptr_t(comm), C.uintptr_t(x), C.size_t(n), C.uintptr_t(stream)))
-}
-
-func rawAllGather(comm, x uintptr, n, rank int, stream uintptr) int {
-	return int(C.nccl_all_gather(C.uintptr_t(comm), C.uintptr_t(x), C.size_t(n), C.int(rank), C.uintptr_t(stream)))
-}
-
-func rawAllToAll(comm, from, to uintptr, n int, stream uintptr) int {
-	return int(C.nccl_all_to_all(C.uintptr_t(comm), C.uintptr_t(from), C.uintptr_t(to), C.size_t(n), C.uintptr_t(stream)))
 }
 
 func rawRegister(comm, addr uintptr, bytes int64) (uintptr, int) {

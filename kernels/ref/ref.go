@@ -228,18 +228,10 @@ var rules = []func(u nn.Update, w, state, dw []float32){
 // stateful rule keeps, else nil.
 func Step(u nn.Update, w, state, dw []float32, n int) { rules[u.Rule](u, w[:n], state, dw[:n]) }
 
-// AddUpdates: w[n] += the sum of the updates of ranks, of n elements each, which begin stride
-// elements apart in x. They are added up in their order.
-func AddUpdates(w, x []float32, n, ranks, stride int) {
-	if ranks == 0 {
-		return
-	}
-	for i := range w[:n] {
-		sum := x[i]
-		for r := 1; r < ranks; r++ {
-			sum += x[r*stride+i]
-		}
-		w[i] += sum
+// AddUpdates: w[n] += x[n].
+func AddUpdates(w, x []float32, n int) {
+	for i, v := range x[:n] {
+		w[i] += v
 	}
 }
 

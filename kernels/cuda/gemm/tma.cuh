@@ -122,10 +122,27 @@ __device__ inline void tma_store(const TensorMap &map, int x, int y, const float
                : "memory");
 }
 
+// bulk_load loads bytes, and bulk_store stores them, both whole multiples of 16 on 16-byte boundaries. One thread calls
+// them.
+__device__ inline void bulk_load(void *to, const void *from, int bytes, Mbarrier *b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)), "l"(from),
+               "r"(bytes), "r"(address(b))
+               : "memory");
+}
+
+__device__ inline void bulk_store(void *to, const void *from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(address(from)), "r"(bytes) : "memory");
+}
+
+// fence_proxy_async_global orders accesses to global memory by the generic proxy, before it, and by TMA, after it; and
+// the other way round.
+__device__ inline void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // bulk_commit ends a group of tiles that this thread stores. bulk_wait_read waits until TMA has read those of all groups
-// from shared memory; it may not have written them yet.
+// from shared memory; it may not have written them yet. bulk_wait also waits until they are written.
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ inline void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ inline void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 #else
 
@@ -141,6 +158,7 @@ __device__ inline void tma_load_multicast(void *, const TensorMap &, int, int, i
 __device__ inline void fence_proxy_async() {}
 __device__ inline void tma_reduce_add(const TensorMap &, int, int, const float *) {}
 __device__ inline void tma_store(const TensorMap &, int, int, const float *) {}
+__device__ inline void fence_proxy_async_global() {}
 __device__ inline void bulk_commit() {}
 __device__ inline void bulk_wait_read() {}
 

@@ -1,6 +1,5 @@
 // Step changes weights by their gradient where no GEMM's epilogue does. Round copies float32 to values.
-// AddUpdates, w[n] += the sum of the updates of all ranks, x[rank][n], is for several weights in one launch. Without
-// ranks it only stores rounded weights.
+// AddUpdates, w[n] += x[n], is for several weights in one launch. Without x it only stores rounded weights.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 
@@ -26,8 +25,8 @@ __global__ void round_values(Value *y, const float *x, int64_t n) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) store(y + i, x[i]);
 }
 
-__device__ bool whole_float4(uintptr_t w, uintptr_t x, uintptr_t rounded, int64_t stride) {
-  return (w | x) % sizeof(float4) == 0 && rounded % (4 * sizeof(bf16)) == 0 && stride % 4 == 0;
+__device__ bool whole_float4(uintptr_t w, uintptr_t x, uintptr_t rounded) {
+  return (w | x) % sizeof(float4) == 0 && rounded % (4 * sizeof(bf16)) == 0;
 }
 
 __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
@@ -35,23 +34,22 @@ __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, 
 // add_updates runs while CTAs of warpgroup.cu do, which leave 1024 registers of each quarter of an SM, 32 for
 // a thread of a CTA of UPDATE_THREADS, and 32 KiB of its shared memory. These registers cannot hold loads
 // in flight. So loads go to shared memory, where each thread has space for STAGES float4s of the weights and
-// of each rank's updates.
-constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UPDATE_THREADS : 1;
+// of the updates.
+constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UPDATE_THREADS : 1, STAGES = 5;
 
 // add_elements does elements first to n of one array: of floats, or of float4s.
 __device__ inline void store_rounded(bf16 *to, int i, float v) { store(to + i, v); }
 __device__ inline void store_rounded(bf16 *to, int i, float4 v) { store4(to, v, i); }
 
-template <int STAGES, typename T>
-__device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, int first, int n, int64_t stride, int ranks) {
+template <typename T>
+__device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, int first, int n) {
   // A thread's room is the same for floats and float4s: no other thread's, which may be further or less far.
-  auto slot = [&](int stage, int array) { return (T *)(shared + (stage * (1 + ranks) + array) * UPDATE_THREADS + threadIdx.x); };
+  auto slot = [&](int stage, int array) { return (T *)(shared + (stage * 2 + array) * UPDATE_THREADS + threadIdx.x); };
   auto load = [&](int i, int stage) {
     auto copy = [](T *to, const T *from) { gemm::cp_async<sizeof(T) / 4>((float *)to, (const float *)from, true); };
     if (i < n) {
       copy(slot(stage, 0), w + i);
-#pragma unroll 1
-      for (int r = 0; r < ranks; r++) copy(slot(stage, 1 + r), x + r * stride + i);
+      if (x) copy(slot(stage, 1), x + i);
     }
     gemm::cp_async_commit_group();  // empty past the end, to keep the count
   };
@@ -63,19 +61,13 @@ __device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, in
     load(i + (STAGES - 1) * step, stage ? stage - 1 : STAGES - 1);
     gemm::cp_async_wait_group<STAGES - 1>();
     T sum = *slot(stage, 0);
-    if (ranks) {
-      T added = *slot(stage, 1);
-#pragma unroll 1
-      for (int r = 1; r < ranks; r++) added = added + *slot(stage, 1 + r);
-      w[i] = sum = sum + added;
-    }
+    if (x) w[i] = sum = sum + *slot(stage, 1);
     if (rounded) store_rounded(rounded, i, sum);
     stage = stage + 1 < STAGES ? stage + 1 : 0;
   }
   gemm::cp_async_wait_group<0>();
 }
 
-template <int STAGES>
 __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const CONSTANT kernels_updates u) {
   extern __shared__ __align__(16) float4 stages[];
   pdl_wait();
@@ -83,9 +75,9 @@ __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const
     auto &of = u.of[a];
     float *w = reinterpret_cast<float *>(of.w), *x = reinterpret_cast<float *>(of.x);
     bf16 *rounded = reinterpret_cast<bf16 *>(of.rounded);
-    int fours = whole_float4(of.w, of.x, of.rounded, of.stride) ? int(of.n / 4) : 0;
-    add_elements<STAGES>(stages, (float4 *)w, (float4 *)x, rounded, 0, fours, of.stride / 4, of.ranks);
-    add_elements<STAGES>(stages, w, x, rounded, 4 * fours, int(of.n), of.stride, of.ranks);
+    int fours = whole_float4(of.w, of.x, of.rounded) ? int(of.n / 4) : 0;
+    add_elements(stages, (float4 *)w, (float4 *)x, rounded, 0, fours);
+    add_elements(stages, w, x, rounded, 4 * fours, int(of.n));
   }
 }
 
@@ -105,26 +97,17 @@ int kernels_round(uintptr_t stream, int precision, uintptr_t y, uintptr_t x, int
   });
 }
 
-template <int STAGES>
-int launch_add_updates(uintptr_t stream, unsigned grid, int ranks, const kernels_updates &u) {
-  constexpr size_t MOST = 48 << 10;
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, add_updates<STAGES>, MOST)) return code;
-  size_t bytes = size_t(STAGES) * (1 + ranks) * UPDATE_THREADS * sizeof(float4);
-  return bytes > MOST ? int(cudaErrorInvalidValue) : launch(stream, {grid, UPDATE_THREADS, bytes}, add_updates<STAGES>, u);
-}
-
 int kernels_add_updates(uintptr_t stream, kernels_updates u) {
   if (u.count < 0 || u.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
   int64_t most = 0;
-  int ranks = 0;
   for (int i = 0; i < u.count; i++) {
-    auto &of = u.of[i];
-    if (of.n < 0 || of.n > int64_t(1) << 30 || of.ranks < 0 || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
-    most = std::max(most, of.n), ranks = std::max(ranks, of.ranks);
+    if (u.of[i].n < 0 || u.of[i].n > int64_t(1) << 30) return cudaErrorInvalidValue;
+    most = std::max(most, u.of[i].n);
   }
   if (most == 0) return cudaSuccess;
   unsigned grid = std::min(ctas(most, 4 * UPDATE_THREADS), unsigned(4 * device().sms));
-  auto stages = ranks <= 2 ? launch_add_updates<5> : ranks <= 4 ? launch_add_updates<3> : launch_add_updates<1>;
-  return stages(stream, grid, ranks, u);
+  constexpr size_t SHARED = size_t(STAGES) * 2 * UPDATE_THREADS * sizeof(float4);
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, add_updates, SHARED)) return code;
+  return launch(stream, {grid, UPDATE_THREADS, SHARED}, add_updates, u);
 }

@@ -283,8 +283,8 @@ func stub(f *ast.FuncDecl) string {
 			zeros = append(zeros, "false")
 		case "string":
 			zeros = append(zeros, `""`)
-		case "Info":
-			zeros = append(zeros, "Info{}")
+		case "Info", "SharedHandle":
+			zeros = append(zeros, typeName(r.Type)+"{}")
 		default:
 			zeros = append(zeros, "0")
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// endWithin is how long a rank may take to end after another one has. It may never end by itself:
-	// nothing wakes a copy engine that waits for a rank, nor the host that waits for the copy.
+	// endWithin is how long a rank may take to end after another one has. It may never end by itself: memory
+	// of a rank that is gone may be an error on the GPU, or NCCL may wait.
 	endWithin = 5 * time.Second
 	// writeWithin is how long it may also write to the folder of the run.
 	writeWithin = 10 * time.Minute

@@ -20,6 +20,7 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/configs"
 	"mlpool/kernels/collective"
+	"mlpool/kernels/collective/gpu"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/nccl"
 )
@@ -62,7 +63,7 @@ func Processes() *Ranks {
 		if err := w.Agree("versions", []launch.Fact{{Key: "NCCL", Value: nccl.VersionName(version)}}, "install the same on all hosts"); err != nil {
 			return nil, err
 		}
-		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, w.Within)
+		comm, err := gpu.Connect(ctx, w, w.Rank, w.Size, w.Within)
 		if err != nil {
 			return nil, err // an interface must not hold a nil *Comm
 		}

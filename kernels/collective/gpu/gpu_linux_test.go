@@ -1,0 +1,218 @@
+//go:build cuda
+
+package gpu_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"mlpool/kernels"
+	"mlpool/kernels/collective/gpu"
+	"mlpool/kernels/collective/launch"
+	"mlpool/kernels/kerneltest"
+)
+
+// asRank in the environment makes the test binary a rank. Its value is what the rank does.
+const asRank = "GPU_TEST_AS_RANK"
+
+const (
+	exchanges = "exchanges"
+	oneEnds   = "rank 1 ends when the others wait for it"
+	apart     = "no rank reaches the memory of another"
+)
+
+func TestMain(m *testing.M) {
+	what := os.Getenv(asRank)
+	if what == "" {
+		os.Exit(m.Run())
+	}
+	if err := rank(what); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// TestExchange has processes exchange updates. Of real GPUs it takes one, and as many as there are, up to four.
+func TestExchange(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	sizes := []int{1, 2, 3, 4, 8}
+	if !kerneltest.Emulated() {
+		gpus, err := filepath.Glob("/dev/nvidia[0-9]*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = slices.Compact([]int{1, max(1, min(4, len(gpus)))})
+	}
+	for _, size := range sizes {
+		for _, what := range []string{exchanges, oneEnds, apart} {
+			if what == apart && !kerneltest.Emulated() || what != exchanges && size == 1 {
+				continue
+			}
+			t.Run(fmt.Sprint(size, " ", what), func(t *testing.T) { start(t, size, what) })
+		}
+	}
+}
+
+func start(t *testing.T, size int, what string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for rank := range size {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), asRank+"="+what, fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank), fmt.Sprint("WORLD_SIZE=", size),
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"="+strings.Repeat("s", 32))
+		if what == apart {
+			cmd.Env = append(cmd.Env, "EMULATOR_WITHOUT_PEERS=1")
+		}
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		all.Go(func() {
+			if err := cmd.Run(); err != nil {
+				t.Errorf("rank %d: %v\n%s", rank, err, &out)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// rank does what its value of asRank says.
+func rank(what string) (err error) {
+	p, err := launch.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if err := p.TakeGPU(); err != nil {
+		return err
+	}
+	w, err := launch.Rendezvous(context.Background(), p, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	c, err := gpu.Connect(context.Background(), w, w.Rank, w.Size, time.Minute)
+	if err != nil {
+		return err
+	}
+	stream, err := kernels.NewStream()
+	if err != nil {
+		return err
+	}
+	switch what {
+	case exchanges:
+		for _, floats := range []int{64, 64 * 9, 64 * 4321} {
+			if err := exchange(c, stream, w.Size*floats); err != nil {
+				return err
+			}
+		}
+		if err := c.Exchange(4096, 8192, 64*w.Size, stream.Handle()); err == nil {
+			return errors.New("no error of an exchange that is not of symmetric memory")
+		}
+	case oneEnds:
+		return endOne(c, w, stream)
+	case apart:
+		if _, _, err := c.AllocSymmetric(1 << 20); !errors.Is(err, errors.ErrUnsupported) {
+			return fmt.Errorf("%v, want %v", err, errors.ErrUnsupported)
+		}
+	}
+	return errors.Join(stream.Close(), c.Close(), w.Leave(nil))
+}
+
+// value is element i of what a rank adds in a round. Sums of these depend on their order.
+func value(rank, i, round int) float32 { return float32(1+(i*7+round)%1000) / float32(3+rank) }
+
+// exchange exchanges n updates a few times, twice by a graph.
+func exchange(c *gpu.Comm, stream kernels.Stream, n int) (err error) {
+	w, free, err := c.AllocSymmetric(4 * 2 * n)
+	if err != nil {
+		return err
+	}
+	x := w + uintptr(4*n)
+	if err := stream.BeginCapture(); err != nil {
+		return err
+	}
+	queued := c.Exchange(w, x, n, stream.Handle())
+	graph, err := stream.EndCapture()
+	if err = errors.Join(queued, err); err != nil {
+		return err
+	}
+	updates, want := make([]float32, n), make([]float32, n)
+	for round := range 4 {
+		for i := range updates {
+			updates[i] = value(c.Rank(), i, round)
+			sum := value(0, i, round)
+			for r := 1; r < c.Size(); r++ {
+				sum += value(r, i, round)
+			}
+			want[i] += sum
+		}
+		if c.Rank() == round%c.Size() {
+			time.Sleep(5 * time.Millisecond) // the others come earlier
+		}
+		if err := stream.Upload(x, raw(updates)); err != nil {
+			return err
+		}
+		if round < 2 {
+			err = graph.Launch(stream)
+		} else {
+			err = c.Exchange(w, x, n, stream.Handle())
+		}
+		got := make([]float32, n)
+		if err := errors.Join(err, stream.Download(raw(got), w)); err != nil {
+			return err
+		}
+		for i, v := range got {
+			if v != want[i] {
+				return fmt.Errorf("rank %d of %d, round %d: weight %d of %d is %v, want %v", c.Rank(), c.Size(), round, i, n, v, want[i])
+			}
+		}
+	}
+	return errors.Join(graph.Close(), free())
+}
+
+// endOne ends rank 1, for which the others wait on their GPUs.
+func endOne(c *gpu.Comm, w *launch.World, stream kernels.Stream) error {
+	n := 64 * w.Size
+	at, _, err := c.AllocSymmetric(4 * 2 * n)
+	if err != nil {
+		return err
+	}
+	reason := errors.New("rank 1 has had enough")
+	if w.Rank == 1 {
+		time.Sleep(100 * time.Millisecond)
+		_ = w.Leave(reason) // it returns the reason
+		return nil
+	}
+	queued := c.Exchange(at, at+uintptr(4*n), n, stream.Handle())
+	if err := errors.Join(queued, stream.Synchronize()); err != nil {
+		return err
+	}
+	for wait := 0; c.Err() == nil && wait < 1000; wait++ {
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), reason.Error()) {
+		return fmt.Errorf("%v, want %v", err, reason)
+	}
+	return nil
+}
+
+func raw(f []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), 4*len(f))
+}

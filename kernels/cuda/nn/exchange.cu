@@ -1,0 +1,155 @@
+// Exchange of updates between GPUs of one host, which reach each other's memory. Each rank adds up one part of the
+// updates of all ranks, which it reads from their memory, to the weights, and stores these to the memory of all. So a
+// rank receives, and sends, 2·S·(N−1)/N bytes for S bytes of weights on N ranks.
+#include "gemm/gemm.cuh"
+#include "gemm/tma.cuh"
+
+namespace {
+
+using gemm::Mbarrier;
+
+// Flags is the begin of every rank's memory. Numbers of exchanges count from 1, modulo 2^32.
+struct Flags {
+  uint32_t ready[KERNELS_MAX_RANKS];   // by rank: the last exchange for which it has updates
+  uint32_t stored[KERNELS_MAX_RANKS];  // by rank: the last exchange whose weights it has stored
+  uint32_t last, ended;                // of this rank alone: the last exchange, and the CTAs that have ended of the next
+};
+static_assert(sizeof(Flags) <= KERNELS_EXCHANGE_FLAGS);
+
+__device__ uint32_t load_acquire(const uint32_t *p) {
+  uint32_t v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ void store_release(uint32_t *p, uint32_t v) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+
+// wait_until waits for a flag to reach a number, and reports whether it has: it gives up once stop is not 0.
+__device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t *stop) {
+  constexpr unsigned POLLS = 256;  // stop is in the host's memory, which is slow to read
+  for (unsigned i = 1; int32_t(load_acquire(flag) - number) < 0; i++)
+    if (i % POLLS == 0 && load_acquire(stop)) return false;
+  return true;
+}
+
+__device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// Like add_updates, exchange runs while CTAs of warpgroup.cu do: see there for registers and shared memory. With TMA a
+// CTA loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from
+// there: whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
+constexpr int EXCHANGE_THREADS = 128, EXCHANGE_CTAS = gemm::compiled(90) ? 2048 / EXCHANGE_THREADS : 1, STAGES = 3;
+constexpr int EXCHANGE_SHARED = 30 << 10, TILE_UNIT = 512;
+
+// part_of returns this rank's part of an array in the memory of a rank.
+__device__ float4 *part_of(const kernels_exchange &e, int rank, int64_t offset) {
+  return reinterpret_cast<float4 *>(e.base[rank] + offset) + e.rank * (e.n / e.ranks / 4);
+}
+
+// tiles adds up by TMA.
+__device__ void tiles(const kernels_exchange &e, char *shared, int tile) {
+#if HAVE_TMA && __CUDA_ARCH__ >= 900
+  auto *loaded = reinterpret_cast<Mbarrier *>(shared + STAGES * (1 + e.ranks) * tile);
+  int64_t bytes = e.n / e.ranks * int64_t(sizeof(float)), step = int64_t(gridDim.x) * tile, at = int64_t(blockIdx.x) * tile;
+  auto size = [&](int64_t at) { return int(bytes - at < tile ? bytes - at : tile); };
+  auto slot = [&](int stage, int array) { return shared + (stage * (1 + e.ranks) + array) * tile; };
+  auto load = [&](int64_t at, int stage) {
+    if (at >= bytes) return;
+    gemm::mbarrier_arrive_expect_tx(loaded + stage, (1 + e.ranks) * size(at));
+    gemm::bulk_load(slot(stage, 0), (const char *)part_of(e, e.rank, e.weights) + at, size(at), loaded + stage);
+#pragma unroll 1
+    for (int r = 0; r < e.ranks; r++) gemm::bulk_load(slot(stage, 1 + r), (const char *)part_of(e, r, e.updates) + at, size(at), loaded + stage);
+  };
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; s++) gemm::mbarrier_init(loaded + s, 1);
+    gemm::fence_mbarrier_init();
+    for (int s = 0; s < STAGES - 1; s++) load(at + s * step, s);
+  }
+  __syncthreads();
+  int stage = 0, phase = 0;
+#pragma unroll 1
+  for (; at < bytes; at += step) {
+    if (threadIdx.x == 0) {
+      gemm::bulk_wait_read();  // of the stage that is loaded next
+      load(at + (STAGES - 1) * step, stage ? stage - 1 : STAGES - 1);
+    }
+    gemm::mbarrier_wait(loaded + stage, phase);
+    float4 *w = (float4 *)slot(stage, 0);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < size(at) / int(sizeof(float4)); i += EXCHANGE_THREADS) {
+      float4 sum = ((float4 *)slot(stage, 1))[i];
+#pragma unroll 1
+      for (int r = 1; r < e.ranks; r++) sum = sum + ((float4 *)slot(stage, 1 + r))[i];
+      w[i] = w[i] + sum;
+    }
+    gemm::fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+      for (int r = 0; r < e.ranks; r++) gemm::bulk_store((char *)part_of(e, r, e.weights) + at, w, size(at));
+      gemm::bulk_commit();
+    }
+    if (++stage == STAGES) stage = 0, phase ^= 1;
+  }
+  if (threadIdx.x == 0) gemm::bulk_wait();
+#endif
+}
+
+// elements adds up where there is no TMA.
+__device__ void elements(const kernels_exchange &e) {
+  int64_t n = e.n / e.ranks / 4, step = int64_t(gridDim.x) * EXCHANGE_THREADS;
+  for (int64_t i = int64_t(blockIdx.x) * EXCHANGE_THREADS + threadIdx.x; i < n; i += step) {
+    float4 sum = __ldcg(part_of(e, 0, e.updates) + i);
+    for (int r = 1; r < e.ranks; r++) sum = sum + __ldcg(part_of(e, r, e.updates) + i);
+    sum = __ldcg(part_of(e, e.rank, e.weights) + i) + sum;
+    for (int r = 0; r < e.ranks; r++) part_of(e, r, e.weights)[i] = sum;
+  }
+}
+
+template <bool TMA>
+__global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(const CONSTANT kernels_exchange e, int tile) {
+  extern __shared__ __align__(128) char stages[];
+  __shared__ bool here[KERNELS_MAX_RANKS], last;
+  pdl_wait();
+  auto flags = [&](int rank) { return reinterpret_cast<Flags *>(e.base[rank]); };
+  Flags *own = flags(e.rank);
+  const uint32_t *stop = reinterpret_cast<const uint32_t *>(e.stop);
+  uint32_t number = load_acquire(&own->last) + 1;
+  int rank = threadIdx.x;  // the first threads are each for one
+  if (blockIdx.x == 0 && rank < e.ranks) store_release(&flags(rank)->ready[e.rank], number);
+  if (rank < e.ranks) here[rank] = wait_until(&own->ready[rank], number, stop);
+  gemm::fence_proxy_async_global();  // what TMA reads was written before the flags
+  __syncthreads();
+  for (int r = 0; r < e.ranks; r++)
+    if (!here[r]) return;
+  if constexpr (TMA) tiles(e, stages, tile);
+  else elements(e);
+  gemm::fence_proxy_async_global();
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(&own->ended, 1u) == gridDim.x - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence_system();
+  if (rank < e.ranks) {
+    store_release(&flags(rank)->stored[e.rank], number);
+    wait_until(&own->stored[rank], number, stop);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) own->ended = 0, own->last = number;
+}
+
+}  // namespace
+
+int kernels_exchange_updates(uintptr_t stream, kernels_exchange e) {
+  constexpr int64_t WHOLE = 64;  // floats of 256 bytes
+  if (e.ranks < 1 || e.ranks > KERNELS_MAX_RANKS || e.rank < 0 || e.rank >= e.ranks || e.n < 0 || e.n % (WHOLE * e.ranks)) return cudaErrorInvalidValue;
+  if ((e.weights | e.updates) % int64_t(sizeof(float4)) || std::min(e.weights, e.updates) < KERNELS_EXCHANGE_FLAGS) return cudaErrorInvalidValue;
+  bool tma = HAVE_TMA && device().major >= 9;
+  int tile = EXCHANGE_SHARED / (STAGES * (1 + e.ranks)) / TILE_UNIT * TILE_UNIT;
+  unsigned grid = std::min(std::max(1u, ctas(e.n / e.ranks, tma ? tile / 4 : 4 * EXCHANGE_THREADS)), unsigned(device().sms));
+  static std::atomic<bool> has_shared;
+  if (!tma) return launch(stream, {grid, EXCHANGE_THREADS}, exchange<false>, e, 0);
+  size_t barriers = STAGES * sizeof(Mbarrier), shared = size_t(STAGES) * (1 + e.ranks) * tile + barriers;
+  if (int code = opt_in_shared(has_shared, exchange<true>, int(EXCHANGE_SHARED + barriers))) return code;
+  return launch(stream, {grid, EXCHANGE_THREADS, shared}, exchange<true>, e, tile);
+}
