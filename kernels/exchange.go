@@ -8,55 +8,53 @@ import (
 const (
 	// MaxRanks is the largest number of ranks of an Exchange.
 	MaxRanks = 16
-	// ExchangeFlags is the number of bytes that Exchange uses at the begin of shared memory.
+	// ExchangeFlags is the number of bytes that Exchange uses at the begin of each rank's memory.
 	ExchangeFlags = 256
 )
 
 // An Exchange adds the updates of all ranks to the weights of all ranks: w[N] += the sum over the ranks of x[N], in
 // their order. All ranks have the same weights before it and after it, bit for bit. Each computes one part of them.
 type Exchange struct {
-	// Shared is where this rank reaches the memory of [NewShared] of each rank. After the flags, which only exchanges
+	// Memory is where this rank reaches the memory of [NewIPC] of each rank. After the flags, which only exchanges
 	// write, each has weights and updates, both at the same place in all of them: Weights and Updates count in bytes
 	// from its begin, and are multiples of 16.
-	Shared           []uintptr
+	Memory           []uintptr
 	Rank             int
 	Weights, Updates int
-	N                int  // a multiple of 64 times the number of ranks
-	Stop             Word // once it is set, kernels that wait for another rank end
+	N                int       // a multiple of 64 times the number of ranks
+	Abort            AbortFlag // once it is set, kernels that wait for another rank end, and leave their work undone
 }
 
-// Exchange queues an exchange. All ranks call it in the same order, on one stream each. It ends once all of them have
+// Exchange queues an exchange: a two-shot all-reduce, reduce-scatter and all-gather, over peer memory. All ranks call it in the same order, on one stream each. It ends once all of them have
 // stored their part of the weights everywhere. Its CTAs are as small as those of AddUpdates.
 func (s Stream) Exchange(e Exchange) error { return s.exchange(e) }
 
-// A SharedHandle stands for memory of NewShared in other processes (cudaIpcMemHandle_t).
-type SharedHandle [64]byte
+// An IPCHandle stands for memory of NewIPC in other processes (cudaIpcMemHandle_t).
+type IPCHandle [64]byte
 
-// NewShared allocates memory that other processes of this host can open. It is filled with zeros.
-func NewShared(bytes int64) (addr uintptr, h SharedHandle, err error) { return newShared(bytes) }
+// NewIPC allocates memory that other processes of this host can open. It is filled with zeros.
+func NewIPC(bytes int64) (addr uintptr, h IPCHandle, err error) { return newIPC(bytes) }
 
-// FreeShared frees what NewShared returned. No process may have it open.
-func FreeShared(addr uintptr) error { return freeShared(addr) }
+// FreeIPC frees what NewIPC returned. No process may have it open.
+func FreeIPC(addr uintptr) error { return freeIPC(addr) }
 
-// OpenShared opens the memory of another process, by a GPU that can reach the memory of that process's GPU.
-func OpenShared(h SharedHandle) (addr uintptr, err error) { return openShared(h) }
+// OpenIPC opens the memory of another process, by a GPU that can reach the memory of that process's GPU.
+func OpenIPC(h IPCHandle) (addr uintptr, err error) { return openIPC(h) }
 
-// CloseShared closes what OpenShared returned.
-func CloseShared(addr uintptr) error { return closeShared(addr) }
+// CloseIPC closes what OpenIPC returned.
+func CloseIPC(addr uintptr) error { return closeIPC(addr) }
 
-// A Word is a uint32 of the host that kernels read.
-type Word uintptr
+// An AbortFlag is a uint32 of the host that kernels read.
+type AbortFlag uintptr
 
-// NewWord allocates a word, which is 0.
-func NewWord() (Word, error) {
-	addr, err := newWord()
-	return Word(addr), err
+// NewAbortFlag allocates a flag, which is not set.
+func NewAbortFlag() (AbortFlag, error) {
+	addr, err := newAbortFlag()
+	return AbortFlag(addr), err
 }
 
-// Set makes the word 1.
-func (w Word) Set() {
-	atomic.StoreUint32(*(**uint32)(unsafe.Pointer(&w)), 1)
-}
+// Set sets the flag.
+func (f AbortFlag) Set() { atomic.StoreUint32(*(**uint32)(unsafe.Pointer(&f)), 1) }
 
-// Free frees the word. No kernel may read it any more.
-func (w Word) Free() error { return freeWord(uintptr(w)) }
+// Free frees the flag. No kernel may read it any more.
+func (f AbortFlag) Free() error { return freeAbortFlag(uintptr(f)) }

@@ -173,40 +173,42 @@ func cUpdates(all []Updates) C.kernels_updates {
 }
 
 // The numbers of ranks and bytes are those of kernels.h.
-var _ = [1]struct{}{}[(MaxRanks-C.KERNELS_MAX_RANKS)|(ExchangeFlags-C.KERNELS_EXCHANGE_FLAGS)|(len(SharedHandle{})-C.KERNELS_HANDLE_BYTES)]
+var _ = [1]struct{}{}[(MaxRanks-C.KERNELS_MAX_RANKS)|(ExchangeFlags-C.KERNELS_EXCHANGE_FLAGS)|(len(IPCHandle{})-C.KERNELS_HANDLE_BYTES)]
 
 func (s Stream) exchange(e Exchange) error {
 	c := C.kernels_exchange{
-		stop: C.uintptr_t(e.Stop), weights: C.int64_t(e.Weights), updates: C.int64_t(e.Updates), n: C.int64_t(e.N),
-		rank: C.int(e.Rank), ranks: C.int(len(e.Shared)),
+		stop: C.uintptr_t(e.Abort), weights: C.int64_t(e.Weights), updates: C.int64_t(e.Updates), n: C.int64_t(e.N),
+		rank: C.int(e.Rank), ranks: C.int(len(e.Memory)),
 	}
-	for i, addr := range e.Shared[:min(len(e.Shared), MaxRanks)] {
+	for i, addr := range e.Memory[:min(len(e.Memory), MaxRanks)] {
 		c.base[i] = C.uintptr_t(addr)
 	}
 	return check("Exchange", C.kernels_exchange_updates(s.c(), c))
 }
 
-func (h *SharedHandle) c() *C.char { return (*C.char)(unsafe.Pointer(h)) }
+func (h *IPCHandle) c() *C.char { return (*C.char)(unsafe.Pointer(h)) }
 
-func newShared(bytes int64) (addr uintptr, h SharedHandle, err error) {
-	addr, err = checked("NewShared", C.kernels_shared_new(C.int64_t(bytes), h.c()))
+func newIPC(bytes int64) (addr uintptr, h IPCHandle, err error) {
+	addr, err = checked("NewIPC", C.kernels_ipc_new(C.int64_t(bytes), h.c()))
 	return addr, h, err
 }
 
-func freeShared(addr uintptr) error {
-	return check("FreeShared", C.kernels_shared_free(C.uintptr_t(addr)))
+func freeIPC(addr uintptr) error {
+	return check("FreeIPC", C.kernels_ipc_free(C.uintptr_t(addr)))
 }
 
-func openShared(h SharedHandle) (uintptr, error) {
-	return checked("OpenShared", C.kernels_shared_open(h.c()))
+func openIPC(h IPCHandle) (uintptr, error) {
+	return checked("OpenIPC", C.kernels_ipc_open(h.c()))
 }
 
-func closeShared(addr uintptr) error {
-	return check("CloseShared", C.kernels_shared_close(C.uintptr_t(addr)))
+func closeIPC(addr uintptr) error {
+	return check("CloseIPC", C.kernels_ipc_close(C.uintptr_t(addr)))
 }
 
-func newWord() (uintptr, error)   { return checked("NewWord", C.kernels_word_new()) }
-func freeWord(addr uintptr) error { return check("FreeWord", C.kernels_word_free(C.uintptr_t(addr))) }
+func newAbortFlag() (uintptr, error) { return checked("NewAbortFlag", C.kernels_abort_flag_new()) }
+func freeAbortFlag(addr uintptr) error {
+	return check("FreeAbortFlag", C.kernels_abort_flag_free(C.uintptr_t(addr)))
+}
 
 func (s Stream) fillWords(addr uintptr, value uint32, bytes int64) error {
 	return check("Fill", C.kernels_fill_words(s.c(), C.uintptr_t(addr), C.uint32_t(value), C.int64_t(bytes)))

@@ -10,29 +10,27 @@ import (
 	"mlpool/kernels/nn"
 )
 
-func available() error                                         { return ErrNoCUDA }
-func toolkit() int                                             { return 0 }
-func device() (Info, error)                                    { return Info{}, ErrNoCUDA }
-func (p Precision) has() bool                                  { return false }
-func newStream(highPriority bool) (Stream, error)              { return 0, ErrNoCUDA }
-func (s Stream) close() error                                  { return ErrNoCUDA }
-func (s Stream) synchronize() error                            { return ErrNoCUDA }
-func (s Stream) upload(dst uintptr, src []byte) error          { return ErrNoCUDA }
-func (s Stream) download(dst []byte, src uintptr) error        { return ErrNoCUDA }
-func (s Stream) fill(dst uintptr, value byte, bytes int) error { return ErrNoCUDA }
-func fusesWgrad(precision Precision, g GEMM) bool              { return false }
-func wantsTransposed(precision Precision, g GEMM) bool         { return false }
-func candidate(precision Precision, g GEMM, i int) string      { return "" }
-func choose(precision Precision, g GEMM, name string) error    { return ErrNoCUDA }
-func (s Stream) exchange(e Exchange) error                     { return ErrNoCUDA }
-func newShared(bytes int64) (addr uintptr, h SharedHandle, err error) {
-	return 0, SharedHandle{}, ErrNoCUDA
-}
-func freeShared(addr uintptr) error                                      { return ErrNoCUDA }
-func openShared(h SharedHandle) (uintptr, error)                         { return 0, ErrNoCUDA }
-func closeShared(addr uintptr) error                                     { return ErrNoCUDA }
-func newWord() (uintptr, error)                                          { return 0, ErrNoCUDA }
-func freeWord(addr uintptr) error                                        { return ErrNoCUDA }
+func available() error                                                   { return ErrNoCUDA }
+func toolkit() int                                                       { return 0 }
+func device() (Info, error)                                              { return Info{}, ErrNoCUDA }
+func (p Precision) has() bool                                            { return false }
+func newStream(highPriority bool) (Stream, error)                        { return 0, ErrNoCUDA }
+func (s Stream) close() error                                            { return ErrNoCUDA }
+func (s Stream) synchronize() error                                      { return ErrNoCUDA }
+func (s Stream) upload(dst uintptr, src []byte) error                    { return ErrNoCUDA }
+func (s Stream) download(dst []byte, src uintptr) error                  { return ErrNoCUDA }
+func (s Stream) fill(dst uintptr, value byte, bytes int) error           { return ErrNoCUDA }
+func fusesWgrad(precision Precision, g GEMM) bool                        { return false }
+func wantsTransposed(precision Precision, g GEMM) bool                   { return false }
+func candidate(precision Precision, g GEMM, i int) string                { return "" }
+func choose(precision Precision, g GEMM, name string) error              { return ErrNoCUDA }
+func (s Stream) exchange(e Exchange) error                               { return ErrNoCUDA }
+func newIPC(bytes int64) (addr uintptr, h IPCHandle, err error)          { return 0, IPCHandle{}, ErrNoCUDA }
+func freeIPC(addr uintptr) error                                         { return ErrNoCUDA }
+func openIPC(h IPCHandle) (uintptr, error)                               { return 0, ErrNoCUDA }
+func closeIPC(addr uintptr) error                                        { return ErrNoCUDA }
+func newAbortFlag() (uintptr, error)                                     { return 0, ErrNoCUDA }
+func freeAbortFlag(addr uintptr) error                                   { return ErrNoCUDA }
 func (s Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return ErrNoCUDA }
 func (s Stream) move(dst, src uintptr, bytes int64, early bool) error    { return ErrNoCUDA }
 func (s Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {

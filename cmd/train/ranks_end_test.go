@@ -115,7 +115,7 @@ func (f *failing) at(x uintptr, do func() error) error {
 	return f.spoil(x)
 }
 
-// TestGiveUp ends rank 1 while rank 0 waits in an exchange that nothing wakes. Rank 0 notes the
+// TestGiveUp ends rank 1 while rank 0 waits in an exchange that does not return. Rank 0 notes the
 // reason in the folder of the run before it gives up.
 func TestGiveUp(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")

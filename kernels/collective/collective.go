@@ -5,7 +5,7 @@
 // all-reduce gives each rank the sum over all ranks. Symmetric memory is memory of all ranks
 // that each of them reads and writes.
 //
-// [Local] is the reference: its ranks are goroutines, its arrays host memory. Package nccl
+// [Local] is the reference: its ranks are goroutines, its arrays host memory. Package gpu
 // does the same on GPUs.
 package collective
 
@@ -27,9 +27,9 @@ type Collective interface {
 	// one stream.
 	Exchange(w, x uintptr, n int, stream uintptr) error
 
-	// AllocSymmetric returns memory that the other ranks read and write, and a function that
-	// frees it once all work is done, which all ranks call together. All ranks call it together, with the same number of
-	// bytes. If one of them cannot have such memory, all return [errors.ErrUnsupported].
+	// AllocSymmetric returns memory that all ranks read and write, and a function that gives it
+	// back once all work is done. All ranks call it together, with the same number of bytes. If one
+	// of them cannot have such memory, all return [errors.ErrUnsupported].
 	AllocSymmetric(bytes int) (addr uintptr, free func() error, err error)
 
 	// Err returns the reason of the first Abort, or nil.

@@ -123,14 +123,14 @@ int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t 
 int kernels_checksum(uint64_t *sum, uintptr_t stream, uintptr_t src, int64_t bytes);
 int kernels_spin(uintptr_t stream, int64_t cycles);
 
-// runtime/shared.cu
+// runtime/ipc.cu
 enum { KERNELS_HANDLE_BYTES = 64 };
-kernels_value kernels_shared_new(int64_t bytes, char *handle);
-int kernels_shared_free(uintptr_t addr);
-kernels_value kernels_shared_open(const char *handle);
-int kernels_shared_close(uintptr_t addr);
-kernels_value kernels_word_new(void);
-int kernels_word_free(uintptr_t addr);
+kernels_value kernels_ipc_new(int64_t bytes, char *handle);
+int kernels_ipc_free(uintptr_t addr);
+kernels_value kernels_ipc_open(const char *handle);
+int kernels_ipc_close(uintptr_t addr);
+kernels_value kernels_abort_flag_new(void);
+int kernels_abort_flag_free(uintptr_t addr);
 
 // runtime/nvtx.cu
 int kernels_nvtx(void);

@@ -140,7 +140,7 @@ func (d *Device) EndDataParallel() error {
 	}
 	err := errors.Join(d.waitAll(), d.returnWeights())
 	r.weights, r.updates = nil, nil
-	// After an error the side queues may still use the memory, which the collective frees at once.
+	// After an error the side queues may still use the memory, which the collective gets back.
 	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.symmetric {
 		err = errors.Join(err, d.queue.Synchronize())
 	}

@@ -1,5 +1,10 @@
 package nccl
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Register registers memory for all-reduces. If ranks reach each other's memory, NCCL then need not
 // copy it to its own buffers. It needs NCCL 2.19. The error is [errors.ErrUnsupported] if the library
 // is too old, as it is for the functions below.
@@ -18,6 +23,9 @@ func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (ui
 	if err := c.use(func() error {
 		var code int
 		handle, code = raw(c.handle, addr, bytes)
+		if code == 0 && handle == 0 {
+			return fmt.Errorf("nccl: %s: %w between these GPUs", op, errors.ErrUnsupported)
+		}
 		return check(op, code, c.handle)
 	}); err != nil {
 		return nil, err

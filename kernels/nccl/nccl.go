@@ -230,8 +230,8 @@ func (c *Comm) watch() {
 	}
 }
 
-// Apart reports whether the ranks are on several hosts.
-func (c *Comm) Apart() bool { return c.apart }
+// AcrossHosts reports whether the ranks are on several hosts.
+func (c *Comm) AcrossHosts() bool { return c.apart }
 
 // Rank and the methods after it are those of a Collective: see package collective.
 func (c *Comm) Rank() int { return c.rank }

@@ -65,6 +65,24 @@ func TestRegister(t *testing.T) {
 	}
 }
 
+// TestNoWindow has GPUs that do not reach each other's memory, between which there is no window.
+func TestNoWindow(t *testing.T) {
+	for _, wrong := range []string{"windowless", "registered"} { // 2.28 registers the memory then
+		t.Run(wrong, func(t *testing.T) {
+			if !with(t, wrong, "-DREGISTERS") {
+				return
+			}
+			c := connected(t)
+			if _, err := c.RegisterWindow(1<<20, 4096); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "between these GPUs") {
+				t.Errorf("%v, want errors.ErrUnsupported", err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ wrong, want string }{
 		{"old", "libnccl.so.2 is NCCL 2.17.5: install NCCL 2.18.0 or later"},
@@ -105,7 +123,7 @@ func TestHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Apart(); got != want {
+		if got := c.AcrossHosts(); got != want {
 			t.Errorf("%T: on several hosts %v, want %v", ranks, got, want)
 		}
 		if err := c.Close(); err != nil {

@@ -4,9 +4,14 @@ package gpu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +24,12 @@ import (
 type Comm struct {
 	*nccl.Comm
 	ranks nccl.Ranks
-	leave func() // stops waiting for the end of the ranks
-	all   []memory
+	leave func()    // stops waiting for the end of the ranks
+	all   []*memory // of AllocSymmetric, until Close
 
-	mu   sync.Mutex
-	stop kernels.Word // ends exchanges that wait; 0 before the first AllocSymmetric
+	mu    sync.Mutex
+	err   error             // why it was aborted; set before abort, so that what an exchange left is not taken for its result
+	abort kernels.AbortFlag // ends exchanges that wait; 0 before the first AllocSymmetric
 }
 
 var _ collective.Collective = (*Comm)(nil)
@@ -32,6 +38,7 @@ var _ collective.Collective = (*Comm)(nil)
 type memory struct {
 	ranks []uintptr // where this rank reaches that of each
 	bytes int
+	freed bool
 }
 
 // Connect makes a communicator of ranks, as [nccl.Connect] does.
@@ -41,43 +48,56 @@ func Connect(ctx context.Context, ranks nccl.Ranks, rank, size int, within time.
 		return nil, err
 	}
 	c := &Comm{Comm: n, ranks: ranks}
-	c.leave = ranks.OnEnd(func(error) { c.stopExchanges() })
+	c.leave = ranks.OnEnd(c.endExchanges)
 	return c, nil
 }
 
-func (c *Comm) stopExchanges() {
+func (c *Comm) endExchanges(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stop != 0 {
-		c.stop.Set()
+	c.err = cmp.Or(c.err, reason)
+	if c.abort != 0 {
+		c.abort.Set()
 	}
 }
 
-// Abort ends exchanges too.
+// Err and the methods after it: see [collective.Collective].
+func (c *Comm) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(c.err, c.Comm.Err())
+}
+
 func (c *Comm) Abort(reason error) {
-	c.stopExchanges()
+	c.endExchanges(reason)
 	c.Comm.Abort(reason)
 }
 
-// Close: see [collective.Collective].
-func (c *Comm) Close() error {
+// Close waits for the other ranks before it frees memory that they may still use. After an Abort that memory, and the
+// flag that kernels may still read, stay until the process ends.
+func (c *Comm) Close() (err error) {
+	if c.Err() == nil {
+		for _, m := range c.all {
+			err = errors.Join(err, c.close(m))
+		}
+	}
 	c.leave()
 	ended := c.Err() != nil
-	err := c.Comm.Close()
+	err = errors.Join(err, c.Comm.Close())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stop == 0 || ended {
-		return err // after an Abort a kernel may still read the word
+	if c.abort == 0 || ended {
+		return err
 	}
-	stop := c.stop
-	c.stop = 0
-	return errors.Join(err, stop.Free())
+	flag := c.abort
+	c.abort = 0
+	return errors.Join(err, flag.Free())
 }
 
-// AllocSymmetric needs GPUs of one host that reach each other's memory.
+// AllocSymmetric needs GPUs of one host that reach each other's memory, and no NCCL_P2P_DISABLE=1.
 func (c *Comm) AllocSymmetric(size int) (addr uintptr, free func() error, err error) {
-	if c.Apart() || c.Size() > kernels.MaxRanks {
-		return 0, nil, fmt.Errorf("memory of several hosts, or more than %d ranks: %w", kernels.MaxRanks, errors.ErrUnsupported)
+	if c.AcrossHosts() || c.Size() > kernels.MaxRanks {
+		return 0, nil, fmt.Errorf("memory of several hosts, or of more than %d ranks: %w", kernels.MaxRanks, errors.ErrUnsupported)
 	}
 	m, err := c.open(kernels.ExchangeFlags + size)
 	if err != nil {
@@ -85,92 +105,152 @@ func (c *Comm) AllocSymmetric(size int) (addr uintptr, free func() error, err er
 	}
 	c.all = append(c.all, m)
 	return m.ranks[c.Rank()] + kernels.ExchangeFlags, func() error {
-		if c.Err() != nil {
-			return nil // queued work of other ranks may still use the memory
-		}
-		return c.close(m)
+		m.freed = true // Close closes it: an error of this rank alone must not wait for the others here
+		return nil
 	}, nil
 }
 
-// open allocates memory, and opens that of the other ranks. All get an error if one of them does.
-func (c *Comm) open(size int) (memory, error) {
-	m := memory{make([]uintptr, c.Size()), size}
-	handle, err := c.allocate(&m)
-	mine := handle[:]
-	if err != nil {
-		mine = nil
-	}
-	join := func(all [][]byte) ([]byte, error) { return bytes.Join(all, nil), nil }
-	all, ended := c.ranks.Exchange("shared memory", mine, join)
+// open allocates memory, opens that of the other ranks, and tries an exchange in it. All get an error if one of them
+// does.
+func (c *Comm) open(size int) (*memory, error) {
+	m := &memory{ranks: make([]uintptr, c.Size()), bytes: size}
+	handle, err := c.allocate(m)
+	all, ended := c.agree("memory of an exchange", handle[:], err)
 	if ended != nil {
-		return m, ended
+		return nil, ended
 	}
 	if err == nil && len(all) != len(handle)*c.Size() {
-		err = errors.New("another rank has none")
+		err = errOther
 	}
 	for rank := 0; rank < c.Size() && err == nil; rank++ {
 		if rank != c.Rank() {
-			m.ranks[rank], err = kernels.OpenShared(kernels.SharedHandle(all[rank*len(handle):]))
+			m.ranks[rank], err = kernels.OpenIPC(kernels.IPCHandle(all[rank*len(handle):]))
 		}
 	}
-	mine = nil
-	if err != nil {
-		mine = []byte{1}
+	all, ended = c.agree("opened memory of an exchange", []byte{1}, err)
+	if ended != nil {
+		return nil, ended
 	}
-	failed, ended := c.ranks.Exchange("opened memory", mine, join)
-	switch {
-	case ended != nil:
-		return m, ended
-	case len(failed) == 0:
+	if err == nil && len(all) != c.Size() {
+		err = errOther
+	}
+	if err == nil {
+		arrives, fault := c.try(m)
+		if fault != nil {
+			return nil, fault
+		}
+		if !arrives {
+			err = errors.New("what one GPU writes to the memory of another is lost: see PCI access control services (ACS) in NCCL's documentation")
+		}
+		if all, ended = c.agree("an exchange", []byte{1}, err); ended != nil {
+			return nil, ended
+		}
+		if err == nil && len(all) != c.Size() {
+			err = errOther
+		}
+	}
+	if err == nil {
 		return m, nil
-	case err == nil:
-		err = errors.New("another rank cannot open it")
 	}
-	return m, errors.Join(fmt.Errorf("memory that GPUs share: %w: %w", errors.ErrUnsupported, err), c.close(m))
+	if ended := c.close(m); ended != nil {
+		return nil, ended
+	}
+	if failed := (*kernels.Error)(nil); errors.As(err, &failed) && failed.OutOfMemory() {
+		return nil, err
+	}
+	return nil, fmt.Errorf("memory that GPUs share: %w: %w", errors.ErrUnsupported, err)
 }
 
-// allocate allocates this rank's memory, and the word.
-func (c *Comm) allocate(m *memory) (handle kernels.SharedHandle, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stop == 0 {
-		if c.stop, err = kernels.NewWord(); err != nil {
+// errOther is the error of a rank that could go on.
+var errOther = errors.New("another rank has none")
+
+// agree returns what all ranks say, one after the other. A rank with an error says nothing.
+func (c *Comm) agree(what string, mine []byte, err error) ([]byte, error) {
+	if err != nil {
+		mine = nil
+	}
+	return c.ranks.Exchange(what, mine, func(all [][]byte) ([]byte, error) { return bytes.Join(all, nil), nil })
+}
+
+// allocate allocates this rank's memory, and the flag.
+func (c *Comm) allocate(m *memory) (handle kernels.IPCHandle, err error) {
+	if os.Getenv("NCCL_P2P_DISABLE") == "1" {
+		return handle, errors.New("NCCL_P2P_DISABLE=1")
+	}
+	if c.abort == 0 {
+		flag, err := kernels.NewAbortFlag()
+		if err != nil {
 			return handle, err
 		}
+		c.mu.Lock()
+		c.abort = flag
+		if c.err != nil {
+			flag.Set()
+		}
+		c.mu.Unlock()
 	}
-	m.ranks[c.Rank()], handle, err = kernels.NewShared(int64(m.bytes))
+	m.ranks[c.Rank()], handle, err = kernels.NewIPC(int64(m.bytes))
 	return handle, err
 }
 
+// try exchanges known numbers, and reports whether they arrive: some hosts let GPUs map each other's memory, and then
+// lose what they write. It leaves zeros.
+func (c *Comm) try(m *memory) (arrive bool, err error) {
+	n := 64 * c.Size()
+	w := m.ranks[c.Rank()] + kernels.ExchangeFlags
+	if kernels.ExchangeFlags+2*4*n > m.bytes {
+		return true, nil // too little memory
+	}
+	stream, err := kernels.NewStream()
+	if err != nil {
+		return false, err
+	}
+	all := func(v int) (raw []byte) {
+		for range n {
+			raw = binary.NativeEndian.AppendUint32(raw, math.Float32bits(float32(v)))
+		}
+		return raw
+	}
+	got := make([]byte, 4*n)
+	err = errors.Join(stream.Upload(w+uintptr(4*n), all(c.Rank()+1)), c.exchange(m, w, w+uintptr(4*n), n, stream.Handle()),
+		stream.Download(got, w), stream.Upload(w, make([]byte, 2*4*n)), stream.Close())
+	return bytes.Equal(got, all(c.Size()*(c.Size()+1)/2)), cmp.Or(c.Err(), err)
+}
+
 // close closes the memory of other ranks, and frees this rank's once they have closed it too.
-func (c *Comm) close(m memory) (err error) {
+func (c *Comm) close(m *memory) (err error) {
 	for rank, addr := range m.ranks {
 		if rank != c.Rank() && addr != 0 {
-			err = errors.Join(err, kernels.CloseShared(addr))
+			err = errors.Join(err, kernels.CloseIPC(addr))
 		}
 	}
-	if _, ended := c.ranks.Exchange("closed memory", nil, func([][]byte) ([]byte, error) { return nil, nil }); ended != nil {
+	if _, ended := c.agree("the end of an exchange", nil, nil); ended != nil {
 		return errors.Join(err, ended)
 	}
 	if addr := m.ranks[c.Rank()]; addr != 0 {
-		err = errors.Join(err, kernels.FreeShared(addr))
+		err = errors.Join(err, kernels.FreeIPC(addr))
 	}
 	return err
 }
 
-// Exchange: see [collective.Collective].
+// Exchange is a kernel that reads and writes the memory of other GPUs.
 func (c *Comm) Exchange(w, x uintptr, n int, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	for _, m := range c.all {
+	at := slices.IndexFunc(c.all, func(m *memory) bool {
 		first := m.ranks[c.Rank()]
-		if min(w, x) < first || max(w, x)+uintptr(4*n) > first+uintptr(m.bytes) {
-			continue
-		}
-		return kernels.Stream(stream).Exchange(kernels.Exchange{
-			Shared: m.ranks, Rank: c.Rank(), Weights: int(w - first), Updates: int(x - first), N: n, Stop: c.stop,
-		})
+		return !m.freed && first <= min(w, x) && max(w, x)+uintptr(4*n) <= first+uintptr(m.bytes)
+	})
+	if at < 0 {
+		return errors.New("an exchange of arrays that are not in memory of one AllocSymmetric")
 	}
-	return errors.New("an exchange of arrays that are not in memory of one AllocSymmetric")
+	return c.exchange(c.all[at], w, x, n, stream)
+}
+
+func (c *Comm) exchange(m *memory, w, x uintptr, n int, stream uintptr) error {
+	first := m.ranks[c.Rank()]
+	return kernels.Stream(stream).Exchange(kernels.Exchange{
+		Memory: m.ranks, Rank: c.Rank(), Weights: int(w - first), Updates: int(x - first), N: n, Abort: c.abort,
+	})
 }

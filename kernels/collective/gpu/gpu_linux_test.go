@@ -30,6 +30,7 @@ const asRank = "GPU_TEST_AS_RANK"
 const (
 	exchanges = "exchanges"
 	oneEnds   = "rank 1 ends when the others wait for it"
+	oneFails  = "rank 1 fails and frees its memory when the others wait for it"
 	apart     = "no rank reaches the memory of another"
 )
 
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 // TestExchange has processes exchange updates. Of real GPUs it takes one, and as many as there are, up to four.
 func TestExchange(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	sizes := []int{1, 2, 3, 4, 8}
+	sizes := []int{1, 2, 3, 4, 8, 16}
 	if !kerneltest.Emulated() {
 		gpus, err := filepath.Glob("/dev/nvidia[0-9]*")
 		if err != nil {
@@ -57,8 +58,8 @@ func TestExchange(t *testing.T) {
 		sizes = slices.Compact([]int{1, max(1, min(4, len(gpus)))})
 	}
 	for _, size := range sizes {
-		for _, what := range []string{exchanges, oneEnds, apart} {
-			if what == apart && !kerneltest.Emulated() || what != exchanges && size == 1 {
+		for _, what := range []string{exchanges, oneEnds, oneFails, apart} {
+			if what == apart && !kerneltest.Emulated() || what != exchanges && (size == 1 || size > 4) {
 				continue
 			}
 			t.Run(fmt.Sprint(size, " ", what), func(t *testing.T) { start(t, size, what) })
@@ -117,7 +118,7 @@ func rank(what string) (err error) {
 	}
 	switch what {
 	case exchanges:
-		for _, floats := range []int{64, 64 * 9, 64 * 4321} {
+		for _, floats := range []int{64 * 4321, 64 * 9, 64 * 9, 64} {
 			if err := exchange(c, stream, w.Size*floats); err != nil {
 				return err
 			}
@@ -125,8 +126,8 @@ func rank(what string) (err error) {
 		if err := c.Exchange(4096, 8192, 64*w.Size, stream.Handle()); err == nil {
 			return errors.New("no error of an exchange that is not of symmetric memory")
 		}
-	case oneEnds:
-		return endOne(c, w, stream)
+	case oneEnds, oneFails:
+		return endOne(c, w, stream, what == oneFails)
 	case apart:
 		if _, _, err := c.AllocSymmetric(1 << 20); !errors.Is(err, errors.ErrUnsupported) {
 			return fmt.Errorf("%v, want %v", err, errors.ErrUnsupported)
@@ -188,29 +189,30 @@ func exchange(c *gpu.Comm, stream kernels.Stream, n int) (err error) {
 }
 
 // endOne ends rank 1, for which the others wait on their GPUs.
-func endOne(c *gpu.Comm, w *launch.World, stream kernels.Stream) error {
+func endOne(c *gpu.Comm, w *launch.World, stream kernels.Stream, fails bool) error {
 	n := 64 * w.Size
-	at, _, err := c.AllocSymmetric(4 * 2 * n)
+	at, free, err := c.AllocSymmetric(4 * 2 * n)
 	if err != nil {
 		return err
 	}
 	reason := errors.New("rank 1 has had enough")
 	if w.Rank == 1 {
 		time.Sleep(100 * time.Millisecond)
+		if fails {
+			err = free()
+			c.Abort(reason)
+		}
 		_ = w.Leave(reason) // it returns the reason
-		return nil
+		return errors.Join(err, c.Close())
 	}
 	queued := c.Exchange(at, at+uintptr(4*n), n, stream.Handle())
 	if err := errors.Join(queued, stream.Synchronize()); err != nil {
 		return err
 	}
-	for wait := 0; c.Err() == nil && wait < 1000; wait++ {
-		time.Sleep(time.Millisecond)
-	}
 	if err := c.Err(); err == nil || !strings.Contains(err.Error(), reason.Error()) {
-		return fmt.Errorf("%v, want %v", err, reason)
+		return fmt.Errorf("an exchange ends without rank 1, and its error is %v, want %v", err, reason)
 	}
-	return nil
+	return errors.Join(free(), c.Close())
 }
 
 func raw(f []float32) []byte {

@@ -1,6 +1,6 @@
 // The tensor memory accelerator, TMA, the copy engine of an SM. One thread has it load a tile, which it can multicast
 // to both CTAs of a pair; mbarriers count the bytes that have arrived. It needs CUDA 12.1 and compute capability 9;
-// it is not used on 10, where nothing was measured, nor on 12, which has no multicast.
+// GEMMs do not use it on 10, where nothing was measured, nor on 12, which has no multicast.
 //
 //   host                       one thread of a CTA                      every thread
 //   encode: address, shape  →  mbarrier_init
@@ -125,8 +125,8 @@ __device__ inline void tma_store(const TensorMap &map, int x, int y, const float
 // bulk_load loads bytes, and bulk_store stores them, both whole multiples of 16 on 16-byte boundaries. One thread calls
 // them.
 __device__ inline void bulk_load(void *to, const void *from, int bytes, Mbarrier *b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)), "l"(from),
-               "r"(bytes), "r"(address(b))
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)), "l"(from), "r"(bytes),
+               "r"(address(b))
                : "memory");
 }
 

@@ -1,5 +1,6 @@
-// Exchange of updates between GPUs of one host, which reach each other's memory. Each rank adds up one part of the
-// updates of all ranks, which it reads from their memory, to the weights, and stores these to the memory of all. So a
+// Exchange of updates between GPUs of one host, which reach each other's memory: a two-shot all-reduce (reduce-scatter
+// and all-gather) over peer memory. Each rank adds up one part of the updates of all ranks, which it reads from their
+// memory, to the weights, and stores these to the memory of all. So a
 // rank receives, and sends, 2·S·(N−1)/N bytes for S bytes of weights on N ranks.
 #include "gemm/gemm.cuh"
 #include "gemm/tma.cuh"
@@ -17,12 +18,24 @@ struct Flags {
 static_assert(sizeof(Flags) <= KERNELS_EXCHANGE_FLAGS);
 
 __device__ uint32_t load_acquire(const uint32_t *p) {
+#if __CUDA_ARCH__ >= 700
   uint32_t v;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+#else
+  uint32_t v = *(const volatile uint32_t *)p;
+  __threadfence_system();
+#endif
   return v;
 }
 
-__device__ void store_release(uint32_t *p, uint32_t v) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+__device__ void store_release(uint32_t *p, uint32_t v) {
+#if __CUDA_ARCH__ >= 700
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+#else
+  __threadfence_system();
+  *(volatile uint32_t *)p = v;
+#endif
+}
 
 // wait_until waits for a flag to reach a number, and reports whether it has: it gives up once stop is not 0.
 __device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t *stop) {
@@ -142,7 +155,9 @@ __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(cons
 
 int kernels_exchange_updates(uintptr_t stream, kernels_exchange e) {
   constexpr int64_t WHOLE = 64;  // floats of 256 bytes
-  if (e.ranks < 1 || e.ranks > KERNELS_MAX_RANKS || e.rank < 0 || e.rank >= e.ranks || e.n < 0 || e.n % (WHOLE * e.ranks)) return cudaErrorInvalidValue;
+  if (e.ranks < 1 || e.ranks > KERNELS_MAX_RANKS || e.rank < 0 || e.rank >= e.ranks || e.n < 0 || e.n % (WHOLE * e.ranks))
+    return cudaErrorInvalidValue;
+  if (!e.stop || std::find(e.base, e.base + e.ranks, 0) != e.base + e.ranks) return cudaErrorInvalidValue;
   if ((e.weights | e.updates) % int64_t(sizeof(float4)) || std::min(e.weights, e.updates) < KERNELS_EXCHANGE_FLAGS) return cudaErrorInvalidValue;
   bool tma = HAVE_TMA && device().major >= 9;
   int tile = EXCHANGE_SHARED / (STAGES * (1 + e.ranks)) / TILE_UNIT * TILE_UNIT;

@@ -283,7 +283,7 @@ func stub(f *ast.FuncDecl) string {
 			zeros = append(zeros, "false")
 		case "string":
 			zeros = append(zeros, `""`)
-		case "Info", "SharedHandle":
+		case "Info", "IPCHandle":
 			zeros = append(zeros, typeName(r.Type)+"{}")
 		default:
 			zeros = append(zeros, "0")
