@@ -2,20 +2,19 @@
 // kernels/device does, and of what a step waits for. Its constants fit two and four H200s over NVLink, in
 // assets/scaling_h200.csv; tools/figures draws it through what was measured.
 //
-// A step takes T on one GPU. The weights are S MB in B buckets. N ranks on one host take, with the
-// latency l, the time v of a MB over NVLink, and the time a to add a MB,
+// A step takes T on one GPU. The weights are S MB in B buckets. N ranks on one host take, with the latency l of an
+// exchange and the time v of a MB over NVLink,
 //
-//	X = B·2·l + 2·S·(N−1)/N·v + S·(1+2/N)·a
+//	X = B·l + 2·S·(N−1)/N·v
 //
-// and two ranks, which gather, X = B·l + S·v + 4·S·a. Rounded copies are left out: a rank makes them itself.
+// A step waits for the exchange of the last bucket. The others are hidden behind a third of the step, but then half of
+// their time is lost to GEMMs that run beside them, which fits what was measured: E = max(X/B + (X−X/B)/2, X−T/3). The
+// efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
-// A step hides an exchange behind a third of its time, which fits what was measured, and waits for the rest, and at
-// least for the last bucket: E = max(X/B, X−T/3). The efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
+// Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts, so they all-reduce. NCCL moves that through
+// all G network adapters of a host at w MB/µs each:
 //
-// Ranks on H hosts of G GPUs, N = H·G, have no symmetric memory, so they all-reduce. NCCL moves that through
-// all G network adapters of a host at w MB/µs each, and every rank adds all updates:
-//
-//	X = B·L + 2·S·(N−1)/N·max(v, 1/(G·w)) + 3·S·a
+//	X = B·L + 2·S·(N−1)/N·max(v, 1/(G·w))
 //
 // L, the latency of an all-reduce over all hosts, and w are the network's, and were measured on none.
 // [Exchange.Adapter] turns this around: the least w with which a step hides its bytes. They hardly depend on
@@ -26,14 +25,11 @@
 package scaling
 
 const (
-	StepUS     = 20   // µs of a step in addition to its GEMMs' arithmetic: launches, and small waves
-	transferUS = 20   // of a transfer in addition to its bytes: copy engines of all ranks wait for each other
-	gatherUS   = 3    // of a MB over NVLink
-	scatterUS  = 6    // of a MB between more than two, beside GEMMs
-	hidden     = 3    // the part of a step that hides an exchange: a third
-	addUS      = 0.25 // of a MB that the addition to the weights reads or writes
-	bucketMega = 6.3  // as kernels/device divides weights into buckets
-	gathering  = 4    // ranks that all-gather the updates of one bucket there, rather than scatter them; of several, two
+	StepUS     = 20  // µs of a step in addition to its GEMMs' arithmetic: launches, and small waves
+	exchangeUS = 10  // of an exchange in addition to its bytes: ranks wait for each other
+	linkUS     = 3.4 // of a MB over NVLink, beside GEMMs
+	hidden     = 3   // the part of a step that hides an exchange: a third
+	bucketMega = 6.3 // as kernels/device divides weights into buckets
 )
 
 // An Exchange is that of a step's updates between the GPUs of one host.
@@ -58,15 +54,14 @@ func Of(weights float64, layers, ranks int) Exchange {
 // US returns the µs of all exchanges of a step.
 func (e Exchange) US() float64 {
 	n, b := float64(e.Ranks), float64(e.Buckets)
-	if e.Ranks == 2 || e.Buckets == 1 && e.Ranks <= gathering {
-		return b*transferUS + gatherUS*(n-1)*e.Mega + addUS*(n+2)*e.Mega
-	}
-	return b*2*transferUS + scatterUS*2*e.Mega*(n-1)/n + addUS*(1+2/n)*e.Mega
+	return b*exchangeUS + linkUS*2*e.Mega*(n-1)/n
 }
 
-// Exposed returns the µs of the exchange for which a step of alone µs waits.
+// Exposed returns the µs by which the exchange makes a step of alone µs longer.
 func (e Exchange) Exposed(alone float64) float64 {
-	return max(e.US()/float64(e.Buckets), e.US()-alone/hidden)
+	us := e.US()
+	last := us / float64(e.Buckets)
+	return max(last+(us-last)/2, us-alone/hidden)
 }
 
 // Weak returns the efficiency of ranks, each of which trains batches that take one GPU alone µs.
