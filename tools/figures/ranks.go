@@ -67,19 +67,23 @@ func scaledTrainings(s *source) (all []scaled, most int) {
 	return all, most
 }
 
-// manyRanks reports whether trainings on more than two GPUs were measured.
+// few reports whether a training was measured too seldom for a picture.
+func few(c scaled) bool { return len(c.weak)+len(c.strong) < 2 }
+
+// manyRanks reports whether there are trainings for a picture.
 func manyRanks(s *source) bool {
-	_, most := scaledTrainings(s)
-	return most > 2
+	all, _ := scaledTrainings(s)
+	return slices.ContainsFunc(all, func(c scaled) bool { return !few(c) })
 }
 
-// drawRanks draws the efficiency of trainings on several GPUs, and that of the model of package scaling.
+// drawRanks draws the efficiency of trainings on several GPUs, and that of the model of package scaling, for a host of
+// eight.
 func drawRanks(w io.Writer, s *source) error {
 	all, most := scaledTrainings(s)
-	all = slices.DeleteFunc(all, func(c scaled) bool { return len(c.weak)+len(c.strong) < 2 })
+	all, most = slices.DeleteFunc(all, few), max(most, 8)
 	picture := plotpng.Picture{
 		Title:    "Efficiency of several GPUs: images a second, over those of as many times one GPU",
-		Subtitle: plotstyle.Origin(s.notes(scalingFile), scalingFile, true) + ". Points: measured. Lines: a model of bytes, latency and adding",
+		Subtitle: plotstyle.Origin(s.notes(scalingFile), scalingFile, true) + ". Points: measured. Lines: a model of bytes and latency",
 		Columns:  2, Width: 3.4 * vg.Inch, Height: 3 * vg.Inch,
 	}
 	for _, kind := range []struct {
