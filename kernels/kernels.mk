@@ -104,7 +104,6 @@ kernels_objects += $(patsubst $(EMULATOR)/%.cpp,$(kernels_build)/emulator/%.o,$(
 # Warnings are for nvcc to give: of the sources, not of what they were translated to.
 EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -Wno-psabi -I$(EMULATOR) -I$(kernels_build)/cuda
 
-# The files that did not change keep their times, and with them what was compiled from them.
 $(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go) | $(kernels_build)/said
 	@mkdir -p $(kernels_build)/emulator
 	go run ./$(EMULATOR)/translate $(kernels_build)/cuda $(kernels_root) $(kernels_sources) $(kernels_headers)

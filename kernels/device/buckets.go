@@ -68,6 +68,7 @@ func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 }
 
 // aligned rounds a number of bytes up to the alignment of blocks.
-func aligned(bytes int) int {
-	return (bytes + allocator.Alignment - 1) / allocator.Alignment * allocator.Alignment
-}
+func aligned(bytes int) int { return roundUp(bytes, allocator.Alignment) }
+
+// roundUp returns the least multiple of unit that is not below n.
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }

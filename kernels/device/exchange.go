@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"slices"
 
 	"mlpool/allocator"
 	"mlpool/kernels"
@@ -42,32 +43,29 @@ func (d *Device) exchangeHere() error {
 // weights too.
 func (d *Device) allocUpdates() (addr uintptr, bytes int, err error) {
 	r := d.reducer
-	for _, b := range r.buckets {
-		bytes += 4 * whole(b.n, r.comm.Size())
+	divided := slices.Clone(r.buckets) // each rank has an equal part, which begins where blocks could
+	for i := range divided {
+		divided[i].n = roundUp(divided[i].n, r.comm.Size()*allocator.Alignment/4)
 	}
-	addr, r.free, err = r.comm.AllocSymmetric(2 * bytes)
+	bytes = 2 * bytesOf(divided)
+	addr, r.free, err = r.comm.AllocSymmetric(bytes)
 	if r.symmetric = err == nil; r.symmetric {
-		for i := range r.buckets {
-			r.buckets[i].n = whole(r.buckets[i].n, r.comm.Size())
-		}
-		return addr, 2 * bytes, nil
+		r.buckets = divided
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
-		return 0, 0, err
+		return addr, bytes, err
 	}
-	bytes = 0
-	for _, b := range r.buckets {
-		bytes += 4 * b.n
-	}
+	bytes = bytesOf(r.buckets)
 	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
 	r.free = func() error { return d.alloc.Free(block, d.stream) }
 	return block.Addr, bytes, err
 }
 
-// whole rounds a number of floats up, so that each rank has an equal part that begins where blocks could.
-func whole(n, ranks int) int {
-	parts := ranks * allocator.Alignment / 4
-	return (n + parts - 1) / parts * parts
+func bytesOf(buckets []bucket) (bytes int) {
+	for _, b := range buckets {
+		bytes += 4 * b.n
+	}
+	return bytes
 }
 
 // place gives the buckets their addresses, from addr on, and returns the weights as they are there.

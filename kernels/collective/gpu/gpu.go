@@ -115,24 +115,17 @@ func (c *Comm) AllocSymmetric(size int) (addr uintptr, free func() error, err er
 func (c *Comm) open(size int) (*memory, error) {
 	m := &memory{ranks: make([]uintptr, c.Size()), bytes: size}
 	handle, err := c.allocate(m)
-	all, ended := c.agree("memory of an exchange", handle[:], err)
+	all, err, ended := c.agree("memory of an exchange", handle[:], err)
 	if ended != nil {
 		return nil, ended
-	}
-	if err == nil && len(all) != len(handle)*c.Size() {
-		err = errOther
 	}
 	for rank := 0; rank < c.Size() && err == nil; rank++ {
 		if rank != c.Rank() {
 			m.ranks[rank], err = kernels.OpenIPC(kernels.IPCHandle(all[rank*len(handle):]))
 		}
 	}
-	all, ended = c.agree("opened memory of an exchange", []byte{1}, err)
-	if ended != nil {
+	if _, err, ended = c.agree("opened memory of an exchange", []byte{1}, err); ended != nil {
 		return nil, ended
-	}
-	if err == nil && len(all) != c.Size() {
-		err = errOther
 	}
 	if err == nil {
 		arrives, fault := c.try(m)
@@ -142,11 +135,8 @@ func (c *Comm) open(size int) (*memory, error) {
 		if !arrives {
 			err = errors.New("what one GPU writes to the memory of another is lost: see PCI access control services (ACS) in NCCL's documentation")
 		}
-		if all, ended = c.agree("an exchange", []byte{1}, err); ended != nil {
+		if _, err, ended = c.agree("an exchange", []byte{1}, err); ended != nil {
 			return nil, ended
-		}
-		if err == nil && len(all) != c.Size() {
-			err = errOther
 		}
 	}
 	if err == nil {
@@ -161,15 +151,18 @@ func (c *Comm) open(size int) (*memory, error) {
 	return nil, fmt.Errorf("memory that GPUs share: %w: %w", errors.ErrUnsupported, err)
 }
 
-// errOther is the error of a rank that could go on.
-var errOther = errors.New("another rank has none")
-
-// agree returns what all ranks say, one after the other. A rank with an error says nothing.
-func (c *Comm) agree(what string, mine []byte, err error) ([]byte, error) {
+// agree returns what all ranks say, one after the other. A rank with an error says nothing, and then all have one. ended
+// is the reason if the ranks have ended.
+func (c *Comm) agree(what string, mine []byte, err error) (all []byte, failed, ended error) {
+	each := len(mine)
 	if err != nil {
 		mine = nil
 	}
-	return c.ranks.Exchange(what, mine, func(all [][]byte) ([]byte, error) { return bytes.Join(all, nil), nil })
+	all, ended = c.ranks.Exchange(what, mine, func(all [][]byte) ([]byte, error) { return bytes.Join(all, nil), nil })
+	if err == nil && len(all) != each*c.Size() {
+		err = errors.New("another rank has none")
+	}
+	return all, err, ended
 }
 
 // allocate allocates this rank's memory, and the flag.
@@ -224,7 +217,7 @@ func (c *Comm) close(m *memory) (err error) {
 			err = errors.Join(err, kernels.CloseIPC(addr))
 		}
 	}
-	if _, ended := c.agree("the end of an exchange", nil, nil); ended != nil {
+	if _, _, ended := c.agree("the end of an exchange", nil, nil); ended != nil {
 		return errors.Join(err, ended)
 	}
 	if addr := m.ranks[c.Rank()]; addr != 0 {

@@ -55,9 +55,6 @@ func translateFile(out, root, path string) error {
 		name += ".cpp"
 	}
 	name = filepath.Join(out, name)
-	if old, err := os.ReadFile(name); err == nil && string(old) == text {
-		return nil
-	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
