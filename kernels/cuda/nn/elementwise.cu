@@ -70,7 +70,6 @@ __device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, in
 
 __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const CONSTANT kernels_updates u) {
   extern __shared__ __align__(16) float4 stages[];
-  pdl_wait();
   for (int a = 0; a < u.count; a++) {
     auto &of = u.of[a];
     float *w = reinterpret_cast<float *>(of.w), *x = reinterpret_cast<float *>(of.x);
@@ -109,5 +108,6 @@ int kernels_add_updates(uintptr_t stream, kernels_updates u) {
   constexpr size_t SHARED = size_t(STAGES) * 2 * UPDATE_THREADS * sizeof(float4);
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, add_updates, SHARED)) return code;
-  return launch(stream, {grid, UPDATE_THREADS, SHARED}, add_updates, u);
+  // Without PDL, as exchange.
+  return launch(stream, {grid, UPDATE_THREADS, SHARED, 1, false}, add_updates, u);
 }

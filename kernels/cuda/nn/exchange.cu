@@ -13,7 +13,8 @@ using gemm::Mbarrier;
 struct Flags {
   uint32_t ready[KERNELS_MAX_RANKS];   // by rank: the last exchange for which it has updates
   uint32_t stored[KERNELS_MAX_RANKS];  // by rank: the last exchange whose weights it has stored
-  uint32_t last, ended;                // of this rank alone: the last exchange, and the CTAs that have ended of the next
+  // Of this rank alone: the last exchange, and of the next one the tiles that CTAs have taken, and the CTAs that have ended.
+  uint32_t last, taken, ended;
 };
 static_assert(sizeof(Flags) <= KERNELS_EXCHANGE_FLAGS);
 
@@ -58,34 +59,42 @@ __device__ float4 *part_of(const kernels_exchange &e, int rank, int64_t offset) 
   return reinterpret_cast<float4 *>(e.base[rank] + offset) + e.rank * (e.n / e.ranks / 4);
 }
 
-// tiles adds up by TMA.
-__device__ void tiles(const kernels_exchange &e, char *shared, int tile) {
+// tiles adds up by TMA. Each CTA takes the next tile: those that share an SM with others are slower.
+__device__ void tiles(const kernels_exchange &e, char *shared, int tile, uint32_t *taken) {
 #if HAVE_TMA && __CUDA_ARCH__ >= 900
+  __shared__ int64_t begin[STAGES];  // of each stage's tile, in bytes
   auto *loaded = reinterpret_cast<Mbarrier *>(shared + STAGES * (1 + e.ranks) * tile);
-  int64_t bytes = e.n / e.ranks * int64_t(sizeof(float)), step = int64_t(gridDim.x) * tile, at = int64_t(blockIdx.x) * tile;
+  const int64_t bytes = e.n / e.ranks * int64_t(sizeof(float));
   auto size = [&](int64_t at) { return int(bytes - at < tile ? bytes - at : tile); };
   auto slot = [&](int stage, int array) { return shared + (stage * (1 + e.ranks) + array) * tile; };
+  auto take = [&] { return int64_t(atomicAdd(taken, 1u)) * tile; };
   auto load = [&](int64_t at, int stage) {
-    if (at >= bytes) return;
+    begin[stage] = at;
+    if (at >= bytes) return gemm::mbarrier_arrive(loaded + stage);
     gemm::mbarrier_arrive_expect_tx(loaded + stage, (1 + e.ranks) * size(at));
     gemm::bulk_load(slot(stage, 0), (const char *)part_of(e, e.rank, e.weights) + at, size(at), loaded + stage);
 #pragma unroll 1
     for (int r = 0; r < e.ranks; r++) gemm::bulk_load(slot(stage, 1 + r), (const char *)part_of(e, r, e.updates) + at, size(at), loaded + stage);
   };
+  int64_t next = 0;  // thread 0 takes a tile one turn before it loads it, while the others add
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) gemm::mbarrier_init(loaded + s, 1);
     gemm::fence_mbarrier_init();
-    for (int s = 0; s < STAGES - 1; s++) load(at + s * step, s);
+    for (int s = 0; s < STAGES - 1; s++) load(take(), s);
+    next = take();
   }
   __syncthreads();
   int stage = 0, phase = 0;
 #pragma unroll 1
-  for (; at < bytes; at += step) {
+  for (;;) {
     if (threadIdx.x == 0) {
       gemm::bulk_wait_read();  // of the stage that is loaded next
-      load(at + (STAGES - 1) * step, stage ? stage - 1 : STAGES - 1);
+      load(next, stage ? stage - 1 : STAGES - 1);
+      if (next < bytes) next = take();
     }
     gemm::mbarrier_wait(loaded + stage, phase);
+    const int64_t at = begin[stage];
+    if (at >= bytes) break;
     float4 *w = (float4 *)slot(stage, 0);
 #pragma unroll 1
     for (int i = threadIdx.x; i < size(at) / int(sizeof(float4)); i += EXCHANGE_THREADS) {
@@ -122,7 +131,6 @@ template <bool TMA>
 __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(const CONSTANT kernels_exchange e, int tile) {
   extern __shared__ __align__(128) char stages[];
   __shared__ bool here[KERNELS_MAX_RANKS], last;
-  pdl_wait();
   auto flags = [&](int rank) { return reinterpret_cast<Flags *>(e.base[rank]); };
   Flags *own = flags(e.rank);
   const uint32_t *stop = reinterpret_cast<const uint32_t *>(e.stop);
@@ -134,7 +142,7 @@ __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(cons
   __syncthreads();
   for (int r = 0; r < e.ranks; r++)
     if (!here[r]) return;
-  if constexpr (TMA) tiles(e, stages, tile);
+  if constexpr (TMA) tiles(e, stages, tile, &own->taken);
   else elements(e);
   gemm::fence_proxy_async_global();
   __threadfence_system();
@@ -148,7 +156,7 @@ __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(cons
     wait_until(&own->stored[rank], number, stop);
   }
   __syncthreads();
-  if (threadIdx.x == 0) own->ended = 0, own->last = number;
+  if (threadIdx.x == 0) own->taken = own->ended = 0, own->last = number;
 }
 
 }  // namespace
@@ -162,9 +170,10 @@ int kernels_exchange_updates(uintptr_t stream, kernels_exchange e) {
   bool tma = HAVE_TMA && device().major >= 9;
   int tile = EXCHANGE_SHARED / (STAGES * (1 + e.ranks)) / TILE_UNIT * TILE_UNIT;
   unsigned grid = std::min(std::max(1u, ctas(e.n / e.ranks, tma ? tile / 4 : 4 * EXCHANGE_THREADS)), unsigned(device().sms));
+  // Without PDL: CTAs that only wait for the exchange before this one would keep those of GEMMs from their SMs.
+  if (!tma) return launch(stream, {grid, EXCHANGE_THREADS, 0, 1, false}, exchange<false>, e, 0);
   static std::atomic<bool> has_shared;
-  if (!tma) return launch(stream, {grid, EXCHANGE_THREADS}, exchange<false>, e, 0);
   size_t barriers = STAGES * sizeof(Mbarrier), shared = size_t(STAGES) * (1 + e.ranks) * tile + barriers;
   if (int code = opt_in_shared(has_shared, exchange<true>, int(EXCHANGE_SHARED + barriers))) return code;
-  return launch(stream, {grid, EXCHANGE_THREADS, shared}, exchange<true>, e, tile);
+  return launch(stream, {grid, EXCHANGE_THREADS, shared, 1, false}, exchange<true>, e, tile);
 }
