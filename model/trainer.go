@@ -32,8 +32,7 @@ type Trainer[T any] struct {
 	// predictions of each training batch, then of each test batch.
 	rowResults, batchResults T
 	owned                    []T
-	chunks                   []chunk // of an epoch's training
-	validation               chunk
+	chunks                   []chunk // of an epoch
 	epoch                    int
 	before                   []float32    // losses of the epoch's steps before Options.Start
 	nextOrder                chan []int32 // of epoch, shuffled during the one before it
@@ -43,7 +42,7 @@ type Trainer[T any] struct {
 
 // A chunk is a range of steps that are the same in every epoch, apart from the values of the
 // indices: its key for Ops.Replay, the numbers of steps before and after it, and a function that
-// does them.
+// does them. The last one has the validation too.
 type chunk struct {
 	key, start, end int
 	run             func() error
@@ -89,9 +88,8 @@ func (t *Trainer[T]) cutChunks() {
 	size := max(t.opt.ChunkSteps, 1)
 	for start := 0; start < t.train.batches; start += size {
 		end := min(start+size, t.train.batches)
-		t.chunks = append(t.chunks, chunk{len(t.chunks), start, end, func() error { return t.steps(start, end) }})
+		t.chunks = append(t.chunks, chunk{len(t.chunks), start, end, func() error { return t.run(start, end) }})
 	}
-	t.validation = chunk{key: len(t.chunks), run: t.validate}
 }
 
 // own copies h to a tensor that lives until Close.
@@ -145,9 +143,6 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (e Epoch, err error) {
 	if err != nil {
 		return e, err
 	}
-	if err := t.allReduce(first, steps); err != nil {
-		return e, err
-	}
 	results, err := t.ops.Dense(t.batchResults) // waits for the device
 	if err != nil {
 		return e, err
@@ -181,8 +176,9 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 	return t.ops.AllReduce(t.batchResults, first, end-first)
 }
 
-// queue queues the epoch without its first steps, and returns the number of training steps then
-// queued. It queues the rest of a chunk step by step, since a replay does the whole chunk.
+// queue queues the epoch, but for its first steps, and returns the number of training steps then
+// queued, whose results it adds up over the ranks. It queues the rest of a chunk step by step, since a replay does the
+// whole chunk.
 func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
 	steps = first
 	w := watch{every: t.watchEvery(), sent: first, seen: first}
@@ -195,10 +191,10 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 			return steps, err
 		}
 		if diverged || ctx.Err() != nil {
-			return steps, t.reduceLoss(first, steps)
+			return steps, errors.Join(t.reduceLoss(first, steps), t.allReduce(first, steps))
 		}
 		if c.start < steps {
-			err = t.steps(steps, c.end)
+			err = t.run(steps, c.end)
 		} else {
 			err = t.ops.Replay(c.key, c.run)
 		}
@@ -206,19 +202,31 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 			return steps, err
 		}
 		before := steps
-		steps = c.end
+		if steps = c.end; steps == t.train.batches {
+			if err := t.allReduce(first, steps); err != nil {
+				return steps, err
+			}
+		}
 		t.stepsQueued.Add(int64(steps - before))
 		if err := t.report(before, steps); err != nil {
 			return steps, fmt.Errorf("step %d: %w", steps, err)
 		}
 	}
-	if err := errors.Join(t.reduceLoss(first, steps), t.ops.Mark(trainEnd)); err != nil {
-		return steps, err
+	return steps, nil
+}
+
+// run does the training steps from start up to end, exclusive, and after the last step of an epoch the validation.
+func (t *Trainer[T]) run(start, end int) error {
+	if err := t.steps(start, end); err != nil || end < t.train.batches {
+		return err
 	}
-	if err := t.ops.Replay(t.validation.key, t.validation.run); err != nil {
-		return steps, fmt.Errorf("validation: %w", err)
+	if err := errors.Join(t.reduceLoss(0, end), t.ops.Mark(trainEnd)); err != nil {
+		return err
 	}
-	return steps, t.ops.Mark(validationEnd)
+	if err := t.validate(); err != nil {
+		return fmt.Errorf("validation: %w", err)
+	}
+	return t.ops.Mark(validationEnd)
 }
 
 // steps does the training steps from start up to end, exclusive.
@@ -254,8 +262,10 @@ func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
 	}
-	if err := errors.Join(t.reduceLoss(steps-1, steps), t.ops.AllReduce(t.batchResults, steps-1, 1)); err != nil {
-		return err
+	if steps < t.train.batches { // else they are there
+		if err := errors.Join(t.reduceLoss(steps-1, steps), t.ops.AllReduce(t.batchResults, steps-1, 1)); err != nil {
+			return err
+		}
 	}
 	results, err := t.ops.Dense(t.batchResults)
 	if err == nil {

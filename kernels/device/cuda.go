@@ -91,7 +91,7 @@ func (q *CUDAQueue) Mark(i int) error {
 	if err != nil {
 		return err
 	}
-	return e.Record(q.Stream)
+	return e.RecordExternal(q.Stream)
 }
 
 func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {

@@ -136,8 +136,7 @@ func (q *HostQueue) Mark(i int) error {
 	for len(q.marks) <= i {
 		q.marks = append(q.marks, time.Time{})
 	}
-	q.marks[i] = time.Now()
-	return nil
+	return q.do(func() { q.marks[i] = time.Now() })
 }
 
 func (q *HostQueue) Elapsed(from, to int) (time.Duration, error) {

@@ -105,6 +105,9 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	if want := append(forward, expected.all(symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
+	if err := d.Mark(0); err != nil { // waits for no bucket
+		t.Fatal(err)
+	}
 	step(false)
 	if !slices.Equal(q.log, expected.forward) {
 		t.Errorf("the next forward pass is %q, want %q", q.log, expected.forward)
