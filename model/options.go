@@ -57,7 +57,8 @@ type Epoch struct {
 	ValLoss float64
 	ValAcc  float64 // share of the test set with a correct prediction, 0 to 1
 	// Train and Validation are wall-clock times, Train of the steps after Options.Start. The host
-	// waits for the device only at the end; the device's clock tells when validation began.
+	// waits for the device only at the end; the device's clock tells when validation began. The last
+	// updates of several ranks move during the validation.
 	Train, Validation time.Duration
 	// AllReduce is the time of moving the updates of a step in the middle of the epoch, Exposed the
 	// part for which the device waited for them. With one rank both are 0.

@@ -7,8 +7,8 @@
 //
 //	X = B·l + 2·S·(N−1)/N·v
 //
-// A step waits for the exchange of the last bucket. The others are hidden behind a third of the step, but then half of
-// their time is lost to GEMMs that run beside them, which fits what was measured: E = max(X/B + (X−X/B)/2, X−T/3). The
+// A step waits for the exchange of the last bucket. The others are hidden behind half of the step, but then a third of
+// their time is lost to GEMMs that run beside them, which fits what was measured: E = max(X/B + (X−X/B)/3, X−T/2). The
 // efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
 // Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts, so they all-reduce. NCCL moves that through
@@ -27,8 +27,9 @@ package scaling
 const (
 	StepUS     = 20  // µs of a step in addition to its GEMMs' arithmetic: launches, and small waves
 	exchangeUS = 10  // of an exchange in addition to its bytes: ranks wait for each other
-	linkUS     = 3.4 // of a MB over NVLink, beside GEMMs
-	hidden     = 3   // the part of a step that hides an exchange: a third
+	linkUS     = 3.5 // of a MB over NVLink, beside GEMMs
+	hidden     = 2   // the part of a step that hides an exchange: half of it
+	lost       = 3   // the part of hidden exchanges by which GEMMs take longer: a third
 	bucketMega = 6.3 // as kernels/device divides weights into buckets
 )
 
@@ -61,7 +62,7 @@ func (e Exchange) US() float64 {
 func (e Exchange) Exposed(alone float64) float64 {
 	us := e.US()
 	last := us / float64(e.Buckets)
-	return max(last+(us-last)/2, us-alone/hidden)
+	return max(last+(us-last)/lost, us-alone/hidden)
 }
 
 // Weak returns the efficiency of ranks, each of which trains batches that take one GPU alone µs.
