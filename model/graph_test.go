@@ -213,6 +213,29 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 	})
 }
 
+// TestResumeCaptures resumes at each step. The rest of a chunk is done step by step, and all else from graphs, so that
+// its outputs have the same memory as in later epochs.
+func TestResumeCaptures(t *testing.T) {
+	train, test := blobs(300, 12, 1), blobs(50, 12, 2)
+	opt := options(300, 50) // two chunks, of four steps and of two
+	onEveryGraph(t, func(t *testing.T, l lab) {
+		for done, graphs := range []int{2, 1, 1, 1, 1, 1} {
+			var log []string
+			on := l
+			on.queue = &faulty{Queue: l.queue, log: &log}
+			opt.Start.Losses = make([]float32, done)
+			trainer := newTrainer(t, on.device(plain), train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
+			trainEpoch(t, trainer)
+			if err := trainer.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(log, slices.Repeat([]string{"graph"}, graphs)) {
+				t.Errorf("after %d steps: freed %v, want %d graphs", done, log, graphs)
+			}
+		}
+	})
+}
+
 // TestWaitingSpoilsACapture uploads and synchronises during a capture.
 func TestWaitingSpoilsACapture(t *testing.T) {
 	set := blobs(20, 6, 1)

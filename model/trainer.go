@@ -194,7 +194,9 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 			return steps, errors.Join(t.reduceLoss(first, steps), t.allReduce(first, steps))
 		}
 		if c.start < steps {
-			err = t.run(steps, c.end)
+			if err = t.steps(steps, c.end); err == nil && c.end == t.train.batches {
+				err = t.ops.Replay(len(t.chunks), t.finish)
+			}
 		} else {
 			err = t.ops.Replay(c.key, c.run)
 		}
@@ -215,12 +217,17 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 	return steps, nil
 }
 
-// run does the training steps from start up to end, exclusive, and after the last step of an epoch the validation.
+// run does the training steps from start up to end, exclusive, and after the last step of an epoch finish.
 func (t *Trainer[T]) run(start, end int) error {
 	if err := t.steps(start, end); err != nil || end < t.train.batches {
 		return err
 	}
-	if err := errors.Join(t.reduceLoss(0, end), t.ops.Mark(trainEnd)); err != nil {
+	return t.finish()
+}
+
+// finish does what follows the last step of an epoch: the results of its steps, and the validation.
+func (t *Trainer[T]) finish() error {
+	if err := errors.Join(t.reduceLoss(0, t.train.batches), t.ops.Mark(trainEnd)); err != nil {
 		return err
 	}
 	if err := t.validate(); err != nil {
