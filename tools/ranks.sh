@@ -268,7 +268,7 @@ measure() {
         return
     fi
     ms=$(field "$work/table.csv" median_ms) val=$(field "$work/table.csv" val_ms)
-    printf '%s,%s,%s,%s,%s,%s,%s\n' "$note" "$bsz" "$ms" "$val" "$(awk -v ms="$ms" -v val="$val" 'BEGIN { printf "%.0f", 6e7 / (ms - val) }')" \
+    printf '%s,%s,%s,%s,%s,%s,%s\n' "$note" "$bsz" "$ms" "$val" "$(awk -v ms="$ms" 'BEGIN { printf "%.0f", 6e7 / ms }')" \
         "$(field "$work/table.csv" all_reduce_us)" "$(field "$work/table.csv" all_reduce_hidden)" | tee -a "$csv"
 }
 
