@@ -101,8 +101,8 @@ func NewUntimedEvent() (Event, error) { return newEvent(false) }
 // Record marks the work queued on s so far.
 func (e Event) Record(s Stream) error { return e.record(s) }
 
-// RecordExternal is Record, only for times: in a capture (cudaEventRecordExternal) it marks
-// the work of each launch of the graph, and no stream can wait for it.
+// RecordExternal is Record; in a capture (cudaEventRecordExternal) it marks the work of each launch of the graph, only
+// for times, and no stream can wait for it.
 func (e Event) RecordExternal(s Stream) error { return e.recordExternal(s) }
 
 // Since waits for e, and returns the device's time from start to e, to about

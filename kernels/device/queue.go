@@ -33,10 +33,11 @@ type Queue interface {
 	Checksum(addr uintptr, n int) (uint64, error)
 
 	// Mark records when the work queued so far is done, under a number from 0 on, which costs memory
-	// at its first use. Elapsed returns the time between two marks, after a Synchronize.
+	// at its first use. In a capture each launch of the graph records it anew. Elapsed returns the
+	// time between two marks, after a Synchronize.
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
-	// DownloadAfter is Download that waits only for the work before Mark(i).
+	// DownloadAfter is Download that waits only for the work before Mark(i), which was in no capture.
 	DownloadAfter(i int, dst []byte, src uintptr) error
 
 	// BeginCapture makes the queue record operations rather than run them, until EndCapture returns
