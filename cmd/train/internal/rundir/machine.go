@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/host"
@@ -23,9 +24,7 @@ func ThisMachine() Machine {
 	if name, err := os.Hostname(); err == nil {
 		m.Host = name
 	}
-	if platform, _, version, err := host.PlatformInformation(); err == nil {
-		m.OS = strings.TrimSpace(cmp.Or(platform, m.OS) + " " + version)
-	}
+	m.OS = cmp.Or(platform(), m.OS)
 	if infos, err := cpu.Info(); err == nil && len(infos) > 0 {
 		m.CPU = cmp.Or(infos[0].ModelName, m.CPU)
 	}
@@ -34,6 +33,16 @@ func ThisMachine() Machine {
 	}
 	return m
 }
+
+// platform is the name and version of the system, such as debian 12.5, or "" if it does not say. It is asked once,
+// since on some systems the answer comes from a script.
+var platform = sync.OnceValue(func() string {
+	name, _, version, err := host.PlatformInformation()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(cmp.Or(name, runtime.GOOS) + " " + version)
+})
 
 // NVIDIADriver is the version of NVIDIA's driver, such as 570.124.06, or "" where the
 // system does not say.
