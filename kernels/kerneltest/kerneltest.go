@@ -32,7 +32,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 			s := newSuite(t, newImpl(t), seed(t)+i)
 			s.tolerance = tolerance
 			rounds := 10
-			if s.emulated() {
+			if s.slow() {
 				rounds = 3
 			}
 			all.Go(func() {

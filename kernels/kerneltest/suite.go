@@ -69,15 +69,15 @@ func (s *suite) close() {
 
 // slow reports whether the suite should leave out sizes that only a GPU computes fast: on an emulated one they take
 // minutes, and package ref has no tiles that they would fill.
-func (s *suite) slow() bool {
-	_, onGPU := s.impl.(cuda)
-	return !onGPU || Emulated()
-}
+func (s *suite) slow() bool { return !s.onGPU() || Emulated() }
 
 // emulated reports whether the suite tests an emulated GPU.
-func (s *suite) emulated() bool {
-	_, onGPU := s.impl.(cuda)
-	return onGPU && Emulated()
+func (s *suite) emulated() bool { return s.onGPU() && Emulated() }
+
+// onGPU reports whether the suite tests kernels, on a real or an emulated GPU.
+func (s *suite) onGPU() bool {
+	_, cuda := s.impl.(cuda)
+	return cuda
 }
 
 // guard is the number of elements after the end of an array, which must be neither read nor written.
