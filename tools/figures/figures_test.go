@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,6 +64,14 @@ func wantColor(t *testing.T, png []byte, i int, name string) {
 	}
 }
 
+// drawOnly lets the runs of a test draw only the pictures of a file: those of other files would be as they were.
+func drawOnly(t *testing.T, file string) {
+	t.Helper()
+	all := pictures
+	t.Cleanup(func() { pictures = all })
+	pictures = slices.DeleteFunc(slices.Clone(all), func(p picture) bool { return p.file != file })
+}
+
 // written writes tables and pictures from a copy of assets in which a file has another text, and returns the
 // copy's folder. assets/README.md must then have all that is wanted. With wrong there must be that error instead.
 func written(t *testing.T, name, file, text string, want []string, wrong string) (dir string) {
@@ -71,9 +80,7 @@ func written(t *testing.T, name, file, text string, want []string, wrong string)
 	if err := os.WriteFile(filepath.Join(dir, "assets", file), []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	all := pictures
-	defer func() { pictures = all }()
-	pictures = slices.DeleteFunc(slices.Clone(all), func(p picture) bool { return p.file != file }) // others are as they were
+	drawOnly(t, file)
 	var said bytes.Buffer
 	err := run([]string{"-root", dir}, &said)
 	if wrong != "" {
@@ -96,6 +103,7 @@ func written(t *testing.T, name, file, text string, want []string, wrong string)
 
 // TestBF16 adds figures of bf16 to files without them: the tables then have rows of them.
 func TestBF16(t *testing.T) {
+	drawOnly(t, "numerics_h200.csv")
 	dir := copied(t)
 	for _, c := range []struct {
 		file, of string // of: each line of it is copied
@@ -141,6 +149,7 @@ func TestBF16(t *testing.T) {
 
 // TestTorch writes tables and a picture from small CSVs of tools/torch_memory.py. Without them the tables are empty.
 func TestTorch(t *testing.T) {
+	drawOnly(t, torchSteps)
 	for _, c := range []struct {
 		name, file, old, new string
 		want                 []string // in README.md and assets/README.md
@@ -252,28 +261,27 @@ func TestCheck(t *testing.T) {
 		{"no wrapper", "assets/strategies_h200.csv", "pair,1 MiB,limit", "pair,1 MiB,hoard", "strategies_h200.csv: no mean_ns of scenario pair", true},
 		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "no line", true},
 	} {
-		dir := copied(t)
-		path := filepath.Join(dir, c.file)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(strings.Replace(string(text), c.old, c.new, 1)), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		err = run([]string{"-check", "-root", dir}, io.Discard)
-		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("%s: error %v, want %q", c.name, err, c.err)
-		}
-		if c.err == "" {
-			continue
-		}
-		if err := run([]string{"-root", dir}, io.Discard); (err != nil) != c.fails {
-			t.Errorf("%s: error %v without -check", c.name, err)
-		}
-		if err := run([]string{"-root", dir, "-check"}, io.Discard); (err != nil) != c.fails {
-			t.Errorf("%s: error %v once it is written", c.name, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			drawOnly(t, path.Base(c.file))
+			dir := copied(t)
+			file := filepath.Join(dir, c.file)
+			if err := os.WriteFile(file, []byte(strings.Replace(read(t, file), c.old, c.new, 1)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			err := run([]string{"-check", "-root", dir}, io.Discard)
+			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+			if c.err == "" {
+				return
+			}
+			if err := run([]string{"-root", dir}, io.Discard); (err != nil) != c.fails {
+				t.Errorf("error %v without -check", err)
+			}
+			if err := run([]string{"-root", dir, "-check"}, io.Discard); (err != nil) != c.fails {
+				t.Errorf("error %v once it is written", err)
+			}
+		})
 	}
 }
 
