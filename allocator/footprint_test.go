@@ -48,8 +48,8 @@ func readTrace(t *testing.T, name string) *observe.Requests {
 func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin, end func() error) (peak int64) {
 	t.Helper()
 	must := func(err error) {
-		t.Helper()
 		if err != nil {
+			t.Helper()
 			t.Fatal(err)
 		}
 	}

@@ -33,8 +33,8 @@ func openPlanRig(t *testing.T, d allocator.Driver, f *allocatortest.Fake, o allo
 }
 
 func (r *planRig) must(err error) {
-	r.t.Helper()
 	if err != nil {
+		r.t.Helper()
 		r.t.Fatal(err)
 	}
 }

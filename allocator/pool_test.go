@@ -29,17 +29,17 @@ func newRigOn(t *testing.T, f *allocatortest.Fake, o allocator.PoolOptions) *rig
 }
 
 func (r *rig) alloc(bytes int64, s allocator.Stream) allocator.Block {
-	r.t.Helper()
 	b, err := r.Alloc(bytes, s, r.t.Name())
 	if err != nil {
+		r.t.Helper()
 		r.t.Fatalf("Alloc(%d): %v", bytes, err)
 	}
 	return b
 }
 
 func (r *rig) must(err error) {
-	r.t.Helper()
 	if err != nil {
+		r.t.Helper()
 		r.t.Fatal(err)
 	}
 }
