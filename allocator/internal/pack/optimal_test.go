@@ -28,7 +28,8 @@ func TestSearchPerfect(t *testing.T) {
 }
 
 // leastBytes returns the bytes of an optimal packing. It tries all orders of placing the blocks, each
-// on top of those that it meets and no lower than the one before.
+// on top of those that it meets and no lower than the one before. Blocks next to each other at one offset
+// it places by their starts alone, since their order changes nothing.
 func leastBytes(blocks []Interval) int64 {
 	least, bound := int64(unbounded), LowerBound(blocks)
 	var place func(k int, lowest, bytes int64)
@@ -46,7 +47,8 @@ func leastBytes(blocks []Interval) int64 {
 					b.Offset = max(b.Offset, o.Offset+o.Size)
 				}
 			}
-			if top := max(bytes, b.Offset+b.Size); top < least {
+			swapped := k > 0 && b.Size > 0 && b.Offset == lowest && blocks[k-1].Size > 0 && b.Start < blocks[k-1].Start
+			if top := max(bytes, b.Offset+b.Size); top < least && !swapped {
 				place(k+1, b.Offset, top)
 			}
 			blocks[k], blocks[i] = blocks[i], blocks[k]
