@@ -68,9 +68,10 @@ race: export GOGC ?= 400
 # long tests ran above.
 on_kernels = $$(go list -test -tags cuda -f '{{$$test := .ForTest}}{{range .Deps}}{{if eq . "$(shell go list -m)/kernels"}}{{$$test}}{{end}}{{end}}' ./... | sort -u)
 
+# The tests of tools take longest, so they start first: at the end they would run alone.
 .PHONY: test
 test: $(if $(cuda),kernels) ## run every test that this machine can run
-	$(GO_TEST) ./...
+	$(GO_TEST) ./tools/... ./...
 	$(if $(cuda),$(if $(EMULATE),REQUIRE_GPU=1) $(GO_TEST) -tags cuda $(if $(gpu)$(EMULATE),,-short) $(on_kernels))
 
 .PHONY: race
