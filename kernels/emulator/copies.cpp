@@ -2,6 +2,7 @@
 // shared memory of other CTAs of a cluster.
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 
 #include "fibers.h"
@@ -19,24 +20,13 @@ static void copy(const Copy &c) {
 void copy(uint32_t to, const void *from, int size, int bytes) {
   Copy c = {to, from, size, bytes};
   if (self->cta->copy_at_once) copy(c);
-  else self->groups.back().push_back(c);
+  else self->copies.add(c);
 }
 
-// wait_groups does the work of committed groups, except for the last ones.
-template <typename T, typename F>
-static void wait_groups(std::vector<std::vector<T>> &groups, int left, F f) {
-  int done = static_cast<int>(groups.size()) - 1 - left;
-  if (done <= 0) return;
-  auto end = groups.begin() + done;
-  for (auto group = groups.begin(); group != end; group++)
-    for (const T &t : *group) f(t);
-  groups.erase(groups.begin(), end);
-}
-
-void cp_async_commit_group() { self->groups.emplace_back(); }
+void cp_async_commit_group() { self->copies.commit(); }
 void cp_async_wait_group(int left) {
   progress = true, yield();  // other threads may write to shared memory before and after this thread's copies
-  wait_groups(self->groups, left, [](const Copy &c) { copy(c); });
+  self->copies.wait(left, [](const Copy &c) { copy(c); });
 }
 
 static Mbarrier &mbarrier_at(Cta &b, uint32_t address) {
@@ -85,37 +75,48 @@ static float rounded(float f) {
   return std::isfinite(f) ? bits<float>((u + LOW / 2 + (u >> 13 & 1)) & ~LOW) : f;
 }
 
-// each calls f(element, place in the tile) for a tile's elements, with nullptr for those outside the tensor.
+constexpr uint32_t CHUNK = 16;  // bytes that lie together, in the tensor and swizzled
+
+// each calls f(first element, begin, end, place in the tile) for a tile's chunks, in bytes: those from begin to end are
+// inside the tensor.
 template <typename F>
 static void each(const CUtensorMap &map, const int (&at)[3], F f) {
-  size_t place = 0;
+  auto inside = [&](int d, int64_t i) { return i >= 0 && uint64_t(i) < map.counts[d]; };
+  uint32_t place = 0;
   for (uint32_t z = 0; z < map.tile[2]; z++)
-    for (uint32_t y = 0; y < map.tile[1]; y++)
-      for (uint32_t x = 0; x < map.tile[0]; x++) {
-        int64_t i[3] = {int64_t(at[0]) + x, int64_t(at[1]) + y, int64_t(at[2]) + z};
-        bool inside = true;
-        int64_t offset = 0;
-        for (int d = 0; d < 3; d++) inside = inside && i[d] >= 0 && uint64_t(i[d]) < map.counts[d], offset += i[d] * int64_t(map.strides[d]);
-        f(inside ? map.array + offset : nullptr, place++);
+    for (uint32_t y = 0; y < map.tile[1]; y++) {
+      int64_t row = int64_t(at[1]) + y, matrix = int64_t(at[2]) + z, from = int64_t(at[0]) * map.bytes;
+      int64_t end = inside(1, row) && inside(2, matrix) ? int64_t(map.counts[0]) * map.bytes : 0;
+      char *first = map.array + row * int64_t(map.strides[1]) + matrix * int64_t(map.strides[2]);
+      for (uint32_t x = 0; x < map.tile[0] * map.bytes; x += CHUNK, from += CHUNK, place += CHUNK)
+        f(first + from, std::clamp<int64_t>(-from, 0, CHUNK), std::clamp<int64_t>(end - from, 0, CHUNK), place);
+    }
+}
+
+// load copies a tile to the shared memory of a CTA.
+static void load(Cta &b, uint32_t to, const CUtensorMap &map, const int (&at)[3]) {
+  char *async = async_memory(b);
+  each(map, at, [&](const char *from, int64_t begin, int64_t end, uint32_t place) {
+    alignas(CHUNK) char chunk[CHUNK] = {};
+    if (end - begin == CHUNK) memcpy(chunk, from, CHUNK);
+    else if (begin < end) memcpy(chunk + begin, from + begin, size_t(end - begin));
+    if (map.tf32)
+      for (uint32_t i = 0; i < CHUNK; i += sizeof(float)) {
+        float v;
+        memcpy(&v, chunk + i, sizeof v);
+        v = rounded(v);
+        memcpy(chunk + i, &v, sizeof v);
       }
+    place = map.swizzled ? swizzled(to + place) : to + place;
+    for (char *memory : {b.shared, async}) memcpy(memory + place, chunk, CHUNK);
+  });
 }
 
 void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t address, unsigned ctas) {
   size_t bytes = map->bytes * size_t(map->tile[0]) * map->tile[1] * map->tile[2];
   if (to % (map->swizzled ? 1024 : 128) || to + bytes > shared_bytes()) fail("loaded a tile to a wrong address in shared memory");
-  for (unsigned rank = 0; rank < cluster_size(); rank++) {
-    if (!(ctas >> rank & 1)) continue;
-    come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Cta &b) {
-                                  char *async = async_memory(b);
-                                  each(map, {x, y, z}, [&](const char *element, size_t i) {
-                                    uint32_t at = to + uint32_t(map.bytes * i), v = 0;
-                                    if (map.swizzled) at = swizzled(at);
-                                    if (element) memcpy(&v, element, map.bytes);
-                                    if (map.tf32) v = bits<uint32_t>(rounded(bits<float>(v)));
-                                    for (char *memory : {b.shared, async}) memcpy(memory + at, &v, map.bytes);
-                                  });
-                                }});
-  }
+  for (unsigned rank = 0; rank < cluster_size(); rank++)
+    if (ctas >> rank & 1) come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Cta &b) { load(b, to, map, {x, y, z}); }});
 }
 
 // A Remote is 16 bytes of shared memory in a CTA of this cluster, at an address of mapa.
@@ -166,11 +167,15 @@ static void store(const TileStore &s) {
     memcpy(s.to, async + s.from, size_t(s.bytes));
     return;
   }
-  each(s.map, {s.x, s.y, 0}, [&](char *element, size_t i) {
-    uint32_t at = s.from + uint32_t(sizeof(float) * i);
-    float *f = reinterpret_cast<float *>(element), v;
-    memcpy(&v, async + (s.map.swizzled ? swizzled(at) : at), sizeof v);
-    if (f) *f = s.add ? *f + v : v;
+  each(s.map, {s.x, s.y, 0}, [&](char *to, int64_t begin, int64_t end, uint32_t place) {
+    place += s.from;
+    if (s.map.swizzled) place = swizzled(place);
+    for (int64_t i = begin; i < end; i += int64_t(sizeof(float))) {
+      float v, old;
+      memcpy(&v, async + place + i, sizeof v), memcpy(&old, to + i, sizeof old);
+      if (s.add) v += old;
+      memcpy(to + i, &v, sizeof v);
+    }
   });
 }
 
@@ -180,7 +185,7 @@ static void write_tile(const CUtensorMap &map, int x, int y, uint32_t from, bool
   if (from + sizeof(float) * map.tile[0] * map.tile[1] > shared_bytes()) fail("writes a tile from past its shared memory");
   TileStore s = {map, x, y, from, add, self->cta->copy_at_once};
   if (s.done) store(s);
-  self->stores.back().push_back(s);
+  self->stores.add(s);
 }
 
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
@@ -208,7 +213,7 @@ void cp_async_bulk_global_shared_cta_bulk_group(void *to, uint32_t from, int byt
   check_bulk(from, to, bytes);
   TileStore s = {{}, 0, 0, from, false, self->cta->copy_at_once, to, bytes};
   if (s.done) store(s);
-  self->stores.back().push_back(s);
+  self->stores.add(s);
 }
 
 void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p) {
@@ -217,10 +222,10 @@ void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p) {
 }
 void st_release_sys_global_u32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
-void cp_async_bulk_commit_group() { self->stores.emplace_back(); }
+void cp_async_bulk_commit_group() { self->stores.commit(); }
 void cp_async_bulk_wait_group_read_0() {
   progress = true, yield();
-  wait_groups(self->stores, 0, [](const TileStore &s) {
+  self->stores.wait(0, [](const TileStore &s) {
     if (!s.done) store(s);
   });
 }
@@ -232,8 +237,8 @@ char *async_memory(Cta &b) {
 
 void fence_proxy_async_shared_cta() {
   Cta &b = *self->cta;
-  Warp &w = b.warps[self->index / 32];
-  w.fenced |= 1u << self->index % 32;
+  Warp &w = *self->warp;
+  w.fenced |= 1u << self->lane;
   if (w.fenced != ~0u >> (32 - w.size)) return;
   w.fenced = 0;
   memcpy(async_memory(b), b.shared, b.grid->grid.shared);
@@ -251,13 +256,13 @@ void wgmma(Wgmma w) {
   for (int i = 0; i < 4 && w.registers[i]; i++) memcpy(&w.a[i], w.registers[i], sizeof w.a[i]);
   w.done = self->cta->copy_at_once;
   if (w.done) multiply(w);
-  self->wgmmas.back().push_back(w);
+  self->wgmmas.add(w);
 }
 
 void wgmma_fence_sync_aligned() { self->wgmma_fenced = true; }
-void wgmma_commit_group_sync_aligned() { self->wgmmas.emplace_back(), self->wgmma_fenced = false; }
+void wgmma_commit_group_sync_aligned() { self->wgmmas.commit(), self->wgmma_fenced = false; }
 void wgmma_wait_group_sync_aligned(int left) {
-  wait_groups(self->wgmmas, left, [](const Wgmma &w) {
+  self->wgmmas.wait(left, [](const Wgmma &w) {
     if (changed(w)) fail("changed a register that a wgmma still reads");
     if (!w.done) multiply(w);
   });

@@ -100,7 +100,7 @@ inline long long clock64() {
 inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __syncthreads() { emulator::cta_barrier(); }
 inline void __syncwarp() {
-  emulator::exchange({}, [](const emulator::Words(&)[32], emulator::Words(&)[32]) {});
+  emulator::exchange([](const emulator::Words(&)[32], emulator::Words(&)[32]) {});
 }
 namespace emulator {
 inline uint32_t lane_xor(uint32_t lane, uint32_t mask) { return lane ^ mask; }
@@ -116,12 +116,12 @@ T __shfl_sync(unsigned, T v, int lane) {
 }
 inline unsigned __ballot_sync(unsigned, bool vote) {
   using emulator::Words;
-  return emulator::exchange({{vote}},
-                            [](const Words(&given)[32], Words(&got)[32]) {
-                              uint32_t votes = 0;
-                              for (int lane = 0; lane < 32; lane++) votes |= given[lane].word[0] << lane;
-                              for (Words &w : got) w.word[0] = votes;
-                            })
+  emulator::given().word[0] = vote;
+  return emulator::exchange([](const Words(&given)[32], Words(&got)[32]) {
+           uint32_t votes = 0;
+           for (int lane = 0; lane < 32; lane++) votes |= given[lane].word[0] << lane;
+           for (Words &w : got) w.word[0] = votes;
+         })
       .word[0];
 }
 

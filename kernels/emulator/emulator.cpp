@@ -1,5 +1,4 @@
-// Grids, CTAs and threads. A thread of a kernel is a fiber: it runs until it must
-// wait for another. Clusters run one after the other.
+// Grids, CTAs, and how their threads wait for each other. Clusters run one after the other.
 //
 // It orders work as badly as CUDA allows: the order of a CTA's warps and of a warp's threads is random, a
 // warp runs until it must wait for another, the shared memory of a CTA begins as NaN, and a few clusters of a
@@ -19,9 +18,6 @@ dim3 blockDim, gridDim;
 
 namespace emulator {
 
-Thread *self;
-bool progress;
-
 namespace {
 
 constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;  // the guard after a CTA's shared memory must stay unwritten
@@ -29,13 +25,9 @@ constexpr unsigned char UNWRITTEN = 0xff;
 
 std::mt19937 dice(1);
 
-#define stop(place) __builtin_setjmp(place)
-[[noreturn, gnu::noipa]] void go_on(Place &place) { __builtin_longjmp(place, 1); }
-
 std::deque<std::unique_ptr<Running>> queued;  // in the order of the stream
 std::vector<Thread *> idle_threads;
 std::vector<char *> idle_shared;
-Place scheduler;
 
 template <typename T>
 T *take(std::vector<T *> &idle, T *(*make)()) {
@@ -53,48 +45,7 @@ char *take_shared(size_t unwritten) {
   return shared;
 }
 
-void yield() {
-  if (!stop(self->at)) go_on(scheduler);
-}
-
 namespace {
-
-// run_kernels is the main function of a fiber.
-void run_kernels() {
-  for (;;) {
-    self->cta->grid->grid.kernel();
-    if (!self->groups.back().empty()) fail("ended with copies that it did not commit");
-    if (self->wgmmas.size() > 1 || !self->wgmmas.back().empty()) fail("ended with a wgmma that it did not wait for");
-    if (self->stores.size() > 1 || !self->stores.back().empty()) fail("ended before TMA had read a tile that it stores");
-    Cta &b = *self->cta;
-    if (b.warps[self->index / 32].barrier.arrived) fail("ended while its warp waits for it");
-    self->state = Thread::DONE;
-    progress = true;
-    for (Barrier *barrier : {&b.warps[self->index / 32].barrier, &b.barrier, &b.cluster->cluster_barrier}) {
-      barrier->live--;
-      if (barrier->live) barrier->open();
-    }
-    yield();
-  }
-}
-
-// resume lets a thread run until it waits.
-[[gnu::noipa]] void resume(Thread &t) {
-  self = &t;
-  threadIdx = {t.index, 0, 0};
-  blockIdx = {t.cta->index, 0, 0};
-  blockDim = dim3(t.cta->grid->grid.threads);
-  gridDim = dim3(t.cta->grid->grid.ctas);
-  if (stop(scheduler)) return;
-  self->cta->begun = true;
-  if (self->begun) go_on(self->at);
-  self->begun = true;
-  getcontext(&self->context);
-  self->context.uc_stack = {self->stack.get(), 0, STACK};
-  self->context.uc_link = nullptr;
-  makecontext(&self->context, run_kernels, 0);
-  setcontext(&self->context);
-}
 
 std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
   const Grid &g = r.grid;
@@ -108,11 +59,12 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     b.lowest_static = b.shared + SHARED;
     b.warps.resize((g.threads + 31) / 32);
     for (unsigned i = 0; i < g.threads; i++) {
-      Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
-      t->cta = &b, t->index = i, t->state = Thread::READY, t->barrier = nullptr, t->arrived = t->wgmma_fenced = false;
-      t->groups.assign(1, {}), t->wgmmas.assign(1, {}), t->stores.assign(1, {});
-      b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
-      b.warps[i / 32].threads.push_back(t);
+      Thread *t = take<Thread>(idle_threads, make_thread);
+      t->cta = &b, t->warp = &b.warps[i / 32], t->index = i, t->lane = i % 32, t->state = Thread::READY, t->barrier = nullptr,
+      t->arrived = t->wgmma_fenced = false;
+      t->copies.clear(), t->wgmmas.clear(), t->stores.clear();
+      t->warp->barrier.live++, t->warp->size++;
+      t->warp->threads.push_back(t);
     }
     for (Warp &w : b.warps) {
       std::shuffle(w.threads.begin(), w.threads.end(), dice);
@@ -121,21 +73,6 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     std::shuffle(b.order.begin(), b.order.end(), dice);
   }
   return cluster;
-}
-
-// run_warp runs a warp's threads as far as they get without other warps. It reports whether any did more than wait.
-bool run_warp(Warp &w, bool &waiting, bool &pdl_waiting) {
-  bool any = false;
-  do {
-    progress = false;
-    for (Thread *t : w.threads) {
-      if (t->state == Thread::DONE) continue;
-      if (t->state == Thread::PDL_WAIT && !t->cta->grid->preceding_done) pdl_waiting = true;
-      else if (waiting = true; !t->barrier || t->barrier->turn != t->turn) resume(*t);
-    }
-    any = any || progress;
-  } while (progress);
-  return any;
 }
 
 // run runs a cluster's threads, to their end or as far as they may. At random it suspends a CTA, maybe
@@ -149,7 +86,7 @@ void run(Cluster &cluster) {
     for (Cta &b : cluster)
       for (Warp *w : b.order) {
         if (&b == resting && (resting_warp == ALL || w == &b.warps[resting_warp])) waiting = waiting || !w->ended();
-        else if (run_warp(*w, waiting, pdl_waiting)) any = true;
+        else run_warp(*w), any = any || passes.any, waiting = waiting || passes.waiting, pdl_waiting = pdl_waiting || passes.pdl_waiting;
       }
     if (!waiting) return;
     if (any) {
@@ -294,13 +231,14 @@ void bar_sync(int barrier, int threads) {
   arrive_and_wait(b);
 }
 
-Words exchange(const Words &given, Exchange f) {
-  Warp &w = self->cta->warps[self->index / 32];
-  unsigned turn = w.barrier.turn, lane = self->index % 32;
+Words &given() { return self->warp->given[self->lane]; }
+
+const Words &exchange(Exchange f) {
+  Warp &w = *self->warp;
+  unsigned turn = w.barrier.turn, lane = self->lane;
   if (w.barrier.live != w.size) fail("waits for threads of its warp that ended");
   if (w.barrier.arrived && w.exchange != f) fail("executes another operation than its warp");
   w.exchange = f;
-  w.given[lane] = given;
   w.barrier.arrived++, progress = true;
   if (w.barrier.open()) f(w.given, w.got);
   wait_for_turn(w.barrier, turn);

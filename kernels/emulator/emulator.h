@@ -61,8 +61,10 @@ struct Words {
   uint32_t word[10] = {};
 };
 using Exchange = void (*)(const Words (&given)[32], Words (&got)[32]);
-// exchange waits for the whole warp; one of its threads then calls f for all.
-Words exchange(const Words &given, Exchange f);
+// given is where this thread puts its words before it calls exchange, which waits for the whole warp; one of its threads
+// then calls f for all. The result stays until the next exchange.
+Words &given();
+const Words &exchange(Exchange f);
 
 template <typename To, typename From>
 To bits(From from) {
@@ -76,11 +78,11 @@ To bits(From from) {
 template <typename T, uint32_t (*FROM)(uint32_t, uint32_t)>
 T shuffle(T value, uint32_t argument) {
   static_assert(sizeof(T) <= 8, "two words");
-  Words mine;
+  Words &mine = given();
   memcpy(mine.word, &value, sizeof value);
   mine.word[2] = argument;
-  Words got = exchange(mine, [](const Words(&given)[32], Words(&got)[32]) {
-    for (uint32_t lane = 0; lane < 32; lane++) got[lane] = given[FROM(lane, given[lane].word[2]) % 32];
+  const Words &got = exchange([](const Words(&given)[32], Words(&got)[32]) {
+    for (uint32_t lane = 0; lane < 32; lane++) memcpy(got[lane].word, given[FROM(lane, given[lane].word[2]) % 32].word, sizeof(T));
   });
   memcpy(&value, got.word, sizeof value);
   return value;

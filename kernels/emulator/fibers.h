@@ -2,8 +2,6 @@
 #ifndef EMULATOR_FIBERS_H
 #define EMULATOR_FIBERS_H
 
-#include <ucontext.h>
-
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +31,31 @@ struct Warp {
   Words given[32], got[32];
 
   bool ended() { return !barrier.live; }
+};
+
+// Groups are groups of asynchronous work, of which the last is not committed.
+template <typename T>
+class Groups {
+  std::vector<T> work;
+  std::vector<size_t> ends;  // of the committed groups
+
+ public:
+  void add(const T &t) { work.push_back(t); }
+  void commit() { ends.push_back(work.size()); }
+  void clear() { work.clear(), ends.clear(); }
+  bool all_committed() const { return work.size() == (ends.empty() ? 0 : ends.back()); }
+  bool empty() const { return work.empty() && ends.empty(); }
+  // wait calls f with the work of committed groups, except for the last ones.
+  template <typename F>
+  void wait(int last, F f) {
+    auto done = static_cast<ptrdiff_t>(ends.size()) - last;
+    if (done <= 0) return;
+    size_t end = ends[size_t(done) - 1];
+    for (size_t i = 0; i < end; i++) f(work[i]);
+    work.erase(work.begin(), work.begin() + ptrdiff_t(end));
+    ends.erase(ends.begin(), ends.begin() + done);
+    for (size_t &e : ends) e -= end;
+  }
 };
 
 struct Copy {
@@ -72,29 +95,26 @@ struct Mbarrier {
   }
 };
 
-// A Place is a point to resume: go_on(place) returns from the last stop(place), on its stack. (setjmp
-// and longjmp would take longer than the kernels.)
+// A Place is a point to resume, for __builtin_setjmp. (setjmp and longjmp would take longer than the kernels.)
 using Place = void *[5];
 
 struct Running;
 
 struct Thread {
   Cta *cta;
-  unsigned index;
+  Warp *warp;
+  unsigned index, lane;
   enum { READY, PDL_WAIT, DONE } state;
   Barrier *barrier;  // that it waits for to leave this turn, or null
   unsigned turn;
   bool arrived;           // at the cluster barrier, at which it has yet to wait
   unsigned cluster_turn;  // the barrier's when it arrived
   bool wgmma_fenced;      // wgmma.fence was called since the last group was committed
-  // Asynchronous work, in groups; the last is not committed.
-  std::vector<std::vector<Copy>> groups;
-  std::vector<std::vector<Wgmma>> wgmmas;
-  std::vector<std::vector<TileStore>> stores;
+  Groups<Copy> copies;
+  Groups<Wgmma> wgmmas;
+  Groups<TileStore> stores;
 
-  ucontext_t context;
   Place at;
-  bool begun = false;
   std::unique_ptr<char[]> stack{new char[STACK]};
 };
 
@@ -126,6 +146,20 @@ struct Running {
 
 extern Thread *self;
 extern bool progress;  // some thread did more than wait
+
+// make_thread returns a thread that has yet to be given a kernel.
+Thread *make_thread();
+
+// A warp runs in passes over its threads, until none does more than wait.
+struct Passes {
+  Warp *warp;
+  size_t next;                     // index of the thread that the pass comes to
+  bool any, waiting, pdl_waiting;  // some thread did more than wait, waits, and waits for the grid ahead
+};
+extern Passes passes;
+
+// run_warp runs a warp's threads as far as they get without other warps: passes then says how far.
+void run_warp(Warp &);
 
 // yield lets other threads run. noipa: its callers must expect that registers change.
 [[gnu::noipa]] void yield();

@@ -6,25 +6,33 @@ namespace emulator {
 // truncated returns an element of an operand as the tensor cores read it.
 static float truncated(uint32_t v) { return bits<float>(v & ~0u << 13); }
 
-// add_products gives the lanes a·b + c, of the c that they have given after a and b.
+using Four = double __attribute__((vector_size(32)));
+using Eight = double __attribute__((vector_size(64)));
+using FourFloats = float __attribute__((vector_size(16)));
+
+// add_products gives the lanes a·b + c, of the c that they have given after a and b. The products are exact, so that the
+// sums are the same with fused multiply-add.
 template <int K>
-static void add_products(Words (&got)[32], const Words (&given)[32], const float (&a)[16][K], const float (&b)[K][8]) {
-  for (int lane = 0; lane < 32; lane++)
-    for (int i = 0; i < 4; i++) {
-      int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      double sum = bits<float>(given[lane].word[6 + i]);
-      for (int k = 0; k < K; k++) sum += double(a[row][k]) * b[k][column];
-      got[lane].word[i] = bits<uint32_t>(float(sum));
-    }
+static void add_products(Words (&got)[32], const Words (&given)[32], const double (&a)[16][K], const Eight (&b)[K]) {
+  // Lane 4g + t has rows g and g+8 of columns 2t and 2t+1 of c.
+  for (int row = 0; row < 16; row++) {
+    int lane = row % 8 * 4, i = row / 8 * 2;
+    Eight sum;
+    for (int t = 0; t < 4; t++)
+      for (int e = 0; e < 2; e++) sum[2 * t + e] = bits<float>(given[lane + t].word[6 + i + e]);
+    for (int k = 0; k < K; k++) sum += a[row][k] * b[k];
+    for (int t = 0; t < 4; t++)
+      for (int e = 0; e < 2; e++) got[lane + t].word[i + e] = bits<uint32_t>(float(sum[2 * t + e]));
+  }
 }
 
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                         uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3) {
-  Words mine = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(c0), bits<uint32_t>(c1), bits<uint32_t>(c2), bits<uint32_t>(c3)}};
-  Words got = exchange(mine, [](const Words(&given)[32], Words(&got)[32]) {
-    // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, rows t and t+4 of
-    // column g of b, and rows g and g+8 of columns 2t and 2t+1 of c.
-    float a[16][8], b[8][8];
+  given() = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(c0), bits<uint32_t>(c1), bits<uint32_t>(c2), bits<uint32_t>(c3)}};
+  const Words &got = exchange([](const Words(&given)[32], Words(&got)[32]) {
+    // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, and rows t and t+4 of column g of b.
+    double a[16][8];
+    Eight b[8];
     for (int lane = 0; lane < 32; lane++) {
       int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = truncated(given[lane].word[i]);
@@ -37,11 +45,11 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, fl
 
 void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                          uint32_t a3, uint32_t b0, uint32_t b1) {
-  Words mine = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(d0), bits<uint32_t>(d1), bits<uint32_t>(d2), bits<uint32_t>(d3)}};
-  Words got = exchange(mine, [](const Words(&given)[32], Words(&got)[32]) {
-    // Lane 4g + t has, of the k 2t and 2t+1, and then of 2t+8 and 2t+9, rows g and g+8 of a, and column g of b;
-    // and rows g and g+8 of columns 2t and 2t+1 of c.
-    float a[16][16], b[16][8];
+  given() = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(d0), bits<uint32_t>(d1), bits<uint32_t>(d2), bits<uint32_t>(d3)}};
+  const Words &got = exchange([](const Words(&given)[32], Words(&got)[32]) {
+    // Lane 4g + t has, of the k 2t and 2t+1, and then of 2t+8 and 2t+9, rows g and g+8 of a, and column g of b.
+    double a[16][16];
+    Eight b[16];
     auto half = [](uint32_t two, int i) { return bits<float>(two >> 16 * i << 16); };
     for (int lane = 0; lane < 32; lane++) {
       int g = lane / 4, k = lane % 4 * 2;
@@ -57,8 +65,9 @@ void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, f
 
 // ldmatrix loads COUNT matrices.
 template <int COUNT, bool TRANSPOSED>
-static Words ldmatrix(uint32_t row) {
-  return exchange({{row}}, [](const Words(&given)[32], Words(&got)[32]) {
+static const Words &ldmatrix(uint32_t row) {
+  given().word[0] = row;
+  return exchange([](const Words(&given)[32], Words(&got)[32]) {
     for (int i = 0; i < COUNT; i++) {
       uint16_t m[8][8];
       for (int r = 0; r < 8; r++) memcpy(m[r], at_shared<char[16]>(given[8 * i + r].word[0], 16), sizeof m[r]);
@@ -71,22 +80,22 @@ static Words ldmatrix(uint32_t row) {
 }
 
 void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
-  Words got = ldmatrix<4, false>(row);
+  const Words &got = ldmatrix<4, false>(row);
   r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
 }
 
 void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
-  Words got = ldmatrix<4, true>(row);
+  const Words &got = ldmatrix<4, true>(row);
   r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
 }
 
 void ldmatrix_sync_aligned_m8n8_x2_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) {
-  Words got = ldmatrix<2, false>(row);
+  const Words &got = ldmatrix<2, false>(row);
   r0 = got.word[0], r1 = got.word[1];
 }
 
 void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) {
-  Words got = ldmatrix<2, true>(row);
+  const Words &got = ldmatrix<2, true>(row);
   r0 = got.word[0], r1 = got.word[1];
 }
 
@@ -166,11 +175,31 @@ static void load_a(double (&a)[16][16], const Part (&parts)[32]) {
 
 constexpr int AT_ONCE = 64;  // columns of b
 
-// multiply_row is sums = a·b. The products are exact, so that the sums are the same with fused multiply-add.
-static void multiply_row(double (&sums)[AT_ONCE], const double (&a)[16], const double (&b)[16][AT_ONCE], int k_end) {
-  memset(sums, 0, sizeof sums);
+// A Row is of b, or of a·b.
+union Row {
+  double column[AT_ONCE];
+  Eight eight[AT_ONCE / 8];
+};
+
+// multiply_row is a·b. The products are exact, so that the sums are the same with fused multiply-add.
+static Row multiply_row(const double (&a)[16], const Row (&b)[16], int k_end) {
+  Row sums = {};
   for (int k = 0; k < k_end; k++)
-    for (int i = 0; i < AT_ONCE; i++) sums[i] += a[k] * b[k][i];
+    for (int i = 0; i < AT_ONCE / 8; i++) sums.eight[i] += a[k] * b[k].eight[i];
+  return sums;
+}
+
+// add_to adds a lane's part of a row, and of the eighth after it, to its d.
+static void add_to(float *d, int lane, const Row (&sums)[16], bool overwrites) {
+  // Lane 4g + t has rows g and g+8 of columns 8j + 2t and the next of d.
+  const double *upper = sums[lane / 4].column + lane % 4 * 2, *lower = sums[lane / 4 + 8].column + lane % 4 * 2;
+  for (int j = 0; j < AT_ONCE / 8; j++, d += 4, upper += 8, lower += 8) {
+    Four sum = {upper[0], upper[1], lower[0], lower[1]};
+    FourFloats f;
+    memcpy(&f, d, sizeof f);
+    f = __builtin_convertvector(overwrites ? sum : __builtin_convertvector(f, Four) + sum, FourFloats);
+    memcpy(d, &f, sizeof f);
+  }
 }
 
 // multiply executes a warp's part of a wgmma.
@@ -178,9 +207,8 @@ void multiply(const Wgmma &mine) {
   Part part = {
       mine.d,           mine.b, {mine.a[0], mine.a[1], mine.a[2], mine.a[3]}, uint16_t(mine.n), mine.bf16, mine.overwrites, mine.transposed_a,
       mine.transposed_b};
-  Words words;
-  memcpy(words.word, &part, sizeof part);
-  exchange(words, [](const Words(&given)[32], Words(&)[32]) {
+  memcpy(given().word, &part, sizeof part);
+  exchange([](const Words(&given)[32], Words(&)[32]) {
     constexpr int M = 16;
     Part parts[32];
     for (int lane = 0; lane < 32; lane++) memcpy(&parts[lane], given[lane].word, sizeof(Part));
@@ -189,22 +217,18 @@ void multiply(const Wgmma &mine) {
       bool same = p.b == all.b && p.n == all.n && p.bf16 == all.bf16 && p.overwrites == all.overwrites;
       if (!same || (p.bf16 && (p.a[0] != all.a[0] || p.a[1] != all.a[1]))) fail("has another operand than its warp");
     }
-    double a[M][16], b[16][AT_ONCE], sums[M][AT_ONCE];
+    double a[M][16];
+    Row b[16], sums[M];
     int k_end = all.bf16 ? 16 : 8;
     Operand operand(all.b, all.bf16 ? 2 : 4, all.transposed_b);
     load_a(a, parts);
     for (int first = 0; first < all.n; first += AT_ONCE) {
-      if (all.bf16) operand.load<uint16_t>(first, AT_ONCE, 16, [&](uint32_t i, uint32_t k, uint16_t v) { b[k][i] = bits<float>(uint32_t(v) << 16); });
-      else operand.load<uint32_t>(first, AT_ONCE, 8, [&](uint32_t i, uint32_t k, uint32_t v) { b[k][i] = truncated(v); });
-      for (int m = 0; m < M; m++) multiply_row(sums[m], a[m], b, k_end);
-      // Lane 4g + t has rows g and g+8 of columns 8j + 2t and the next of d.
-      for (int lane = 0; lane < 32; lane++) {
-        float *d = parts[lane].d + first / 2;
-        for (int i = 0; i < AT_ONCE / 2; i++) {
-          double sum = sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
-          d[i] = float(all.overwrites ? sum : d[i] + sum);
-        }
-      }
+      auto at = [&](uint32_t i, uint32_t k) -> double & { return b[k].column[i]; };
+      if (all.bf16)
+        operand.load<uint16_t>(first, AT_ONCE, 16, [&](uint32_t i, uint32_t k, uint16_t v) { at(i, k) = bits<float>(uint32_t(v) << 16); });
+      else operand.load<uint32_t>(first, AT_ONCE, 8, [&](uint32_t i, uint32_t k, uint32_t v) { at(i, k) = truncated(v); });
+      for (int m = 0; m < M; m++) sums[m] = multiply_row(a[m], b, k_end);
+      for (int lane = 0; lane < 32; lane++) add_to(parts[lane].d + first / 2, lane, sums, all.overwrites);
     }
   });
 }
