@@ -167,3 +167,10 @@ func newPlan(t testing.TB, d allocator.Driver) *allocator.Plan {
 
 // raceEnabled says that the race detector is on, which takes its time.
 var raceEnabled bool
+
+// skipUnderRace skips a long test of one goroutine under the race detector, which finds nothing in it.
+func skipUnderRace(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine")
+	}
+}

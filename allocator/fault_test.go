@@ -14,6 +14,7 @@ import (
 // TestFaultInjection makes each driver call of a run fail in turn. The driver's error is always
 // returned, every block is handed out or free, nothing is reused too early, and closing leaks nothing.
 func TestFaultInjection(t *testing.T) {
+	skipUnderRace(t)
 	const limit = 24 << 20
 	for name, open := range map[string]func(f *allocatortest.Fake) (allocator.Allocator, error){
 		"pool": func(f *allocatortest.Fake) (allocator.Allocator, error) {
@@ -260,6 +261,7 @@ func (d *flaky) SyncEvent(event uintptr) error {
 // TestPagesFail makes random calls while the driver refuses one kind of call, then all kinds. The
 // pool's counts stay right, it works on, and memory goes back once the driver takes it.
 func TestPagesFail(t *testing.T) {
+	skipUnderRace(t)
 	const device, odds, steps = 1 << 20, 6, 600
 	all := map[string]int{}
 	kinds := map[string]map[string]int{"all": all}

@@ -89,6 +89,7 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin,
 
 // TestFootprint bounds the memory that a pool reserves for a job.
 func TestFootprint(t *testing.T) {
+	skipUnderRace(t)
 	for _, c := range footprints {
 		t.Run(c.trace, func(t *testing.T) {
 			trace := readTrace(t, c.trace)
@@ -114,6 +115,7 @@ func TestFootprint(t *testing.T) {
 
 // TestFootprintOfPlan does the same for a plan, which records the steps of a training.
 func TestFootprintOfPlan(t *testing.T) {
+	skipUnderRace(t)
 	for _, c := range footprints {
 		if c.plan == 0 {
 			continue
@@ -139,6 +141,7 @@ func TestFootprintOfPlan(t *testing.T) {
 
 // TestRandomFootprint does the same for random sizes.
 func TestRandomFootprint(t *testing.T) {
+	skipUnderRace(t)
 	for _, num := range []int{1000, 10000} {
 		const seeds = 10
 		var sum float64

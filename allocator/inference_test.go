@@ -61,6 +61,7 @@ func inferenceRun(t *testing.T, a allocator.Allocator, seed uint64) float64 {
 // TestInferenceFootprint compares the default strategy with an exact best fit, for sizes that recur for
 // a while and then never again.
 func TestInferenceFootprint(t *testing.T) {
+	skipUnderRace(t)
 	const seeds = 6
 	mean := map[string]float64{}
 	for seed := range uint64(seeds) {

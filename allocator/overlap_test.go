@@ -259,6 +259,7 @@ func (d *idleDriver) FreeEvent(event uintptr) error           { return nil }
 
 // TestManyStreams bounds the Go memory of an additional stream when there are thousands.
 func TestManyStreams(t *testing.T) {
+	skipUnderRace(t)
 	p := newPool(t, &idleDriver{}, allocator.PoolOptions{})
 	next := allocator.Stream(1)
 	one := func() {

@@ -33,6 +33,7 @@ func (r *planRig) replays() (n int64) {
 // TestPlanLeavesLongSteps makes more calls in a step than a plan may have. The pool serves it, whether
 // a plan begins like it or not, and later steps are planned.
 func TestPlanLeavesLongSteps(t *testing.T) {
+	skipUnderRace(t)
 	const pairs = 1<<20 + 1
 	p := newPlan(t, allocatortest.NewFake(plentiful))
 	step := func(pairs int) {

@@ -280,6 +280,7 @@ func TestPeakIsForgotten(t *testing.T) {
 // TestCollectionSettles repeats a program that needs more than the garbage-collection threshold. After
 // a few rounds nothing is collected, and the driver is called as rarely as without a threshold.
 func TestCollectionSettles(t *testing.T) {
+	skipUnderRace(t)
 	const limit, slots, largest = 256 << 20, 64, 4 << 20
 	calls := func(o allocator.PoolOptions, streams int) int64 {
 		r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(smallPage), o)

@@ -281,6 +281,7 @@ func (d *upkeep) RecordEvent(event, s uintptr) error {
 // request waits on the host, and none makes more than a few calls that upkeep counts, for any number
 // of stitches, streams and waiting blocks, even if the device falls behind or a stream was destroyed.
 func TestWorkOfOneRequest(t *testing.T) {
+	skipUnderRace(t)
 	const page, most = 4 << 10, 16
 	for _, c := range []struct {
 		name      string
@@ -412,6 +413,7 @@ func TestRefusedOnce(t *testing.T) {
 // and then requests more than is free, or nearly all of the device. The request waits for streams, not
 // for blocks, and the host does not wait while there is memory.
 func TestWorkAfterManyFrees(t *testing.T) {
+	skipUnderRace(t)
 	if testing.Short() {
 		t.Skip("slow")
 	}

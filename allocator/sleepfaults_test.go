@@ -12,6 +12,7 @@ import (
 // TestSleepFaults makes each driver call of a Sleep and a Wake fail in turn. Another call of either, or of
 // Close, makes up for it.
 func TestSleepFaults(t *testing.T) {
+	skipUnderRace(t)
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -12,6 +12,7 @@ import (
 // TestSmallBlocksApart replaces huge blocks among small ones that live long. In the end the small ones
 // do not fragment the chunks of the huge ones, so the driver is hardly called.
 func TestSmallBlocksApart(t *testing.T) {
+	skipUnderRace(t)
 	const pairs = 200_000
 	sizes := []int64{64 << 20, 100 << 20, 128 << 20, 200 << 20, 256 << 20, 300 << 20, 512 << 20}
 	for _, c := range []struct {

@@ -60,6 +60,7 @@ func TestManyStreamsGrow(t *testing.T) {
 // TestRandomSizesSettle keeps blocks of random sizes up to a number of bytes. Even with few blocks
 // the pool must at last stop mapping chunks.
 func TestRandomSizesSettle(t *testing.T) {
+	skipUnderRace(t)
 	const calls, largest = 20_000, 64 << 20
 	for _, mib := range []int64{256, 512, 1024, 4096} {
 		t.Run(fmt.Sprintf("%d MiB", mib), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 // TestWorkOfARequest replaces blocks on very many streams, and very many blocks of one. The work of a
 // request must not grow with the number of streams, nor examine all free memory of a stream.
 func TestWorkOfARequest(t *testing.T) {
+	skipUnderRace(t)
 	const calls = 10_000
 	for _, c := range []struct {
 		streams, each int   // blocks

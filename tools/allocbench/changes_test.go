@@ -21,6 +21,9 @@ import (
 
 // TestAdviceHolds compares what a replay predicts of a change with what the job reserved on a GPU with that change.
 func TestAdviceHolds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	f, err := os.Open("../../assets/advice_h200.csv")
 	ok(t, err)
 	defer f.Close()

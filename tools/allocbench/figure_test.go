@@ -19,6 +19,9 @@ const assets = "../../assets"
 // TestAssets runs the commands in the README.md of assets, and compares the pictures with
 // those in assets.
 func TestAssets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	for line := range strings.Lines(readText(t, filepath.Join(assets, "README.md"))) {
 		if args, found := strings.CutPrefix(strings.TrimSpace(line), "go run ./tools/allocbench "); found {

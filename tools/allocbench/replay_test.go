@@ -171,6 +171,9 @@ func TestWarmIsSteady(t *testing.T) {
 // than the peak of live bytes, and a fifth more for eight streams, which take memory from
 // each other, so that no step repeats.
 func TestPlanHoldsLittle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "plan", "-traces", "../traces/testdata")
 	if len(rows) == 0 {
 		t.Fatal("no rows")
