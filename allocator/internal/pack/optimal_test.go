@@ -12,6 +12,9 @@ import (
 // TestSearchPerfect packs blocks that are known to fit the lower bound exactly, more of them than
 // Pack can.
 func TestSearchPerfect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow under the race detector")
+	}
 	for _, n := range []int{10, 30, 100, 150} {
 		for _, pinwheels := range []bool{false, true} {
 			t.Run(fmt.Sprintf("n=%d/pinwheels=%v", n, pinwheels), func(t *testing.T) {
@@ -101,6 +104,9 @@ func TestSearchIsOptimal(t *testing.T) {
 
 // TestSearchEnough does not look for less than enough bytes, and looks on if no packing has as few.
 func TestSearchEnough(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow under the race detector")
+	}
 	perfect := cut(rand.New(rand.NewPCG(1, 2)), 150, 1500, 1<<20, true)
 	quick := Pack(slices.Clone(perfect))
 	for _, c := range []struct {

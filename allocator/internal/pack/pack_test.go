@@ -181,6 +181,9 @@ func cut(r *rand.Rand, n, events int, units int64, pinwheels bool) []Interval {
 // TestPackPerfect packs blocks that are known to fit the lower bound exactly,
 // which is as hard as it gets: not a byte may be wasted at any event.
 func TestPackPerfect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow under the race detector")
+	}
 	for _, c := range []struct {
 		n             int
 		median, worst float64 // at most
