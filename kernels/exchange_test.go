@@ -1,9 +1,7 @@
 package kernels_test
 
 import (
-	"encoding/binary"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -16,49 +14,39 @@ import (
 func TestExchangeOfOne(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const most, times = 64 * 40_001, 3
-	s, err := kernels.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStream(t)
 	addr, _, err := kernels.NewIPC(kernels.ExchangeFlags + 2*4*most)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	abort, err := kernels.NewAbortFlag()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := errors.Join(s.Close(), kernels.FreeIPC(addr), abort.Free()); err != nil {
+	try(t, err)
+	t.Cleanup(func() {
+		if err := errors.Join(s.Synchronize(), kernels.FreeIPC(addr), abort.Free()); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	e := kernels.Exchange{Memory: []uintptr{addr}, Weights: kernels.ExchangeFlags, Updates: kernels.ExchangeFlags + 4*most, Abort: abort}
 	rng := rand.New(rand.NewPCG(1, 2))
-	random := func(n int) (v []float32, raw []byte) {
-		for range n {
-			v = append(v, rng.Float32()-0.5)
-			raw = binary.NativeEndian.AppendUint32(raw, math.Float32bits(v[len(v)-1]))
+	random := func(n int) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = rng.Float32() - 0.5
 		}
-		return v, raw
+		return v
 	}
 	for _, n := range []int{0, 64, 64 * 3, 64 * 1000, most} {
-		w, raw := random(n)
-		x, updates := random(n)
-		got := make([]byte, 4*n)
-		err := errors.Join(s.Upload(addr+uintptr(e.Weights), raw), s.Upload(addr+uintptr(e.Updates), updates))
+		w, x, got := random(n), random(n), make([]float32, n)
+		try(t, s.Upload(addr+uintptr(e.Weights), bytesOf(w)))
+		try(t, s.Upload(addr+uintptr(e.Updates), bytesOf(x)))
 		e.N = n
 		for range times {
-			err = errors.Join(err, s.Exchange(e))
+			try(t, s.Exchange(e))
 		}
-		if err := errors.Join(err, s.Download(got, addr+uintptr(e.Weights))); err != nil {
-			t.Fatal(n, err)
-		}
-		for i := range w {
+		try(t, s.Download(bytesOf(got), addr+uintptr(e.Weights)))
+		for i, v := range got {
 			for range times {
 				w[i] += x[i]
 			}
-			if v := math.Float32frombits(binary.NativeEndian.Uint32(got[4*i:])); v != w[i] {
+			if v != w[i] {
 				t.Fatalf("%d numbers: number %d is %v, want %v", n, i, v, w[i])
 			}
 		}
