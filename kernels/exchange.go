@@ -25,8 +25,9 @@ type Exchange struct {
 	Abort            AbortFlag // once it is set, kernels that wait for another rank end, and leave their work undone
 }
 
-// Exchange queues an exchange: a two-shot all-reduce, reduce-scatter and all-gather, over peer memory. All ranks call it in the same order, on one stream each. It ends once all of them have
-// stored their part of the weights everywhere. Its CTAs are as small as those of AddUpdates.
+// Exchange queues an exchange: a two-shot all-reduce, reduce-scatter and all-gather, over peer memory. All ranks call it
+// in the same order, on one stream each. It ends once all of them have stored their part of the weights everywhere. Its
+// CTAs are as small as those of AddUpdates.
 func (s Stream) Exchange(e Exchange) error { return s.exchange(e) }
 
 // An IPCHandle stands for memory of NewIPC in other processes (cudaIpcMemHandle_t).

@@ -80,9 +80,8 @@ type Ops[T any] interface {
 	Checksum(t T) (uint64, error)
 	Free(t T) error
 
-	// Mark records when the work queued so far is done; updates of other ranks may still move,
-	// until an operation reads the weights. Elapsed returns the time between two marks, once the work
-	// is done.
+	// Mark records when the work queued so far is done, but for updates of several ranks that no
+	// operation has needed yet. Elapsed returns the time between two marks, once the work is done.
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
 	// RowsAfter copies rows of t back as they were at Mark(i). It does not wait for work that was

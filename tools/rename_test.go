@@ -16,7 +16,7 @@ import (
 // and does not depend on tags: one configuration runs it.
 func TestRenameModule(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it compiles the module under another path")
+		t.Skip("slow")
 	}
 	const path = "example.com/some-one/mlpool"
 	root := t.TempDir()

@@ -82,7 +82,7 @@ func (s *suite) fewGEMMs() {
 	s.group([3]int{7, 10, 140})
 }
 
-// large reports whether m, n and k are so many that only a GPU computes them in another way than fewer.
+// large reports whether a GEMM has a size for which kernels have ways of their own, and package ref has none.
 func large(z [3]int) bool { return z[0]*z[1]*z[2] > 4e6 }
 
 // groups are wgrads of training steps, and odd ones.

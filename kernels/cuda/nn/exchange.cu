@@ -1,7 +1,7 @@
 // Exchange of updates between GPUs of one host, which reach each other's memory: a two-shot all-reduce (reduce-scatter
 // and all-gather) over peer memory. Each rank adds up one part of the updates of all ranks, which it reads from their
-// memory, to the weights, and stores these to the memory of all. So a
-// rank receives, and sends, 2·S·(N−1)/N bytes for S bytes of weights on N ranks.
+// memory, to the weights, and stores these to the memory of all. So a rank receives, and sends, 2·S·(N−1)/N bytes for S
+// bytes of weights on N ranks.
 #include "gemm/gemm.cuh"
 #include "gemm/tma.cuh"
 

@@ -19,8 +19,8 @@ import (
 // verboseEvery is the number of steps between two lines of a verbose run.
 const verboseEvery = 100
 
-// A graph holds up to graphSteps steps, and the last one the validation, so that its launch costs little per step, and about
-// graphNodes kernels, since capturing takes time. A step of L hidden layers launches 2L+1 kernels
+// A graph holds up to graphSteps steps, so that its launch costs little per step, and about
+// graphNodes kernels, since capturing takes time. The last graph also has the validation. A step of L hidden layers launches 2L+1 kernels
 // fused (2L+3 if a large batch is gathered and its last dy transposed) and 6L+7 unfused; 3L+4 is the
 // estimate in both cases.
 const (
