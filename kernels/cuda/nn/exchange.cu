@@ -4,6 +4,7 @@
 // bytes of weights on N ranks.
 #include "gemm/gemm.cuh"
 #include "gemm/tma.cuh"
+#include "warp.cuh"
 
 namespace {
 
@@ -53,44 +54,51 @@ __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, 
 // there: whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
 constexpr int EXCHANGE_THREADS = 128, EXCHANGE_CTAS = gemm::compiled(90) ? 2048 / EXCHANGE_THREADS : 1, STAGES = 3;
 constexpr int EXCHANGE_SHARED = 30 << 10, TILE_UNIT = 512;
+// IN_FLIGHT is how many bytes the CTAs load from other ranks at a time. With more CTAs links move no more, and GEMMs are slower.
+constexpr int IN_FLIGHT = 512 << 10;
 
-// part_of returns this rank's part of an array in the memory of a rank.
+// part_of returns this rank's part, e.n floats, of an array in the memory of a rank.
 __device__ float4 *part_of(const kernels_exchange &e, int rank, int64_t offset) {
-  return reinterpret_cast<float4 *>(e.base[rank] + offset) + e.rank * (e.n / e.ranks / 4);
+  return reinterpret_cast<float4 *>(e.base[rank] + offset) + e.rank * (e.n / 4);
 }
 
-// tiles adds up by TMA. Each CTA takes the next tile: those that share an SM with others are slower.
+// tiles adds up by TMA. Each CTA takes the next tile: those that share an SM with others are slower. The first warp
+// issues all copies: lane 0 loads the weights, and lane 1 + r loads from rank r and stores to it. A single thread would
+// take longer to issue the copies of a tile than they take.
 __device__ void tiles(const kernels_exchange &e, char *shared, int tile, uint32_t *taken) {
 #if HAVE_TMA && __CUDA_ARCH__ >= 900
   __shared__ int64_t begin[STAGES];  // of each stage's tile, in bytes
   auto *loaded = reinterpret_cast<Mbarrier *>(shared + STAGES * (1 + e.ranks) * tile);
-  const int64_t bytes = e.n / e.ranks * int64_t(sizeof(float));
+  const int64_t bytes = e.n * int64_t(sizeof(float));
+  const int lane = threadIdx.x, peer = lane == 0 || lane > e.ranks ? e.rank : lane - 1;
+  const auto *from = reinterpret_cast<const char *>(part_of(e, peer, lane ? e.updates : e.weights));
+  auto *to = reinterpret_cast<char *>(part_of(e, peer, e.weights));
   auto size = [&](int64_t at) { return int(bytes - at < tile ? bytes - at : tile); };
   auto slot = [&](int stage, int array) { return shared + (stage * (1 + e.ranks) + array) * tile; };
-  auto take = [&] { return int64_t(atomicAdd(taken, 1u)) * tile; };
-  auto load = [&](int64_t at, int stage) {
-    begin[stage] = at;
-    if (at >= bytes) return gemm::mbarrier_arrive(loaded + stage);
-    gemm::mbarrier_arrive_expect_tx(loaded + stage, (1 + e.ranks) * size(at));
-    gemm::bulk_load(slot(stage, 0), (const char *)part_of(e, e.rank, e.weights) + at, size(at), loaded + stage);
-#pragma unroll 1
-    for (int r = 0; r < e.ranks; r++) gemm::bulk_load(slot(stage, 1 + r), (const char *)part_of(e, r, e.updates) + at, size(at), loaded + stage);
+  auto load = [&](uint32_t number, int stage) {
+    const int64_t at = int64_t(number) * tile;
+    if (lane == 0) {
+      begin[stage] = at;
+      gemm::mbarrier_arrive_expect_tx(loaded + stage, at < bytes ? (1 + e.ranks) * size(at) : 0);
+    }
+    __syncwarp();
+    if (at < bytes && lane <= e.ranks) gemm::bulk_load(slot(stage, lane), from + at, size(at), loaded + stage);
   };
-  int64_t next = 0;  // thread 0 takes a tile one turn before it loads it, while the others add
-  if (threadIdx.x == 0) {
+  uint32_t next = (STAGES - 1) * gridDim.x + blockIdx.x;  // lane 0 takes a tile one turn before it is loaded
+  if (lane == 0) {
     for (int s = 0; s < STAGES; s++) gemm::mbarrier_init(loaded + s, 1);
     gemm::fence_mbarrier_init();
-    for (int s = 0; s < STAGES - 1; s++) load(take(), s);
-    next = take();
   }
+  if (lane < 32)
+    for (int s = 0; s < STAGES - 1; s++) load(s * gridDim.x + blockIdx.x, s);
   __syncthreads();
   int stage = 0, phase = 0;
 #pragma unroll 1
   for (;;) {
-    if (threadIdx.x == 0) {
+    if (lane < 32) {
       gemm::bulk_wait_read();  // of the stage that is loaded next
-      load(next, stage ? stage - 1 : STAGES - 1);
-      if (next < bytes) next = take();
+      load(__shfl_sync(ALL, next, 0), stage ? stage - 1 : STAGES - 1);
+      if (lane == 0) next = STAGES * gridDim.x + atomicAdd(taken, 1u);
     }
     gemm::mbarrier_wait(loaded + stage, phase);
     const int64_t at = begin[stage];
@@ -105,20 +113,19 @@ __device__ void tiles(const kernels_exchange &e, char *shared, int tile, uint32_
     }
     gemm::fence_proxy_async();
     __syncthreads();
-    if (threadIdx.x == 0) {
-#pragma unroll 1
-      for (int r = 0; r < e.ranks; r++) gemm::bulk_store((char *)part_of(e, r, e.weights) + at, w, size(at));
+    if (0 < lane && lane <= e.ranks) {
+      gemm::bulk_store(to + at, w, size(at));
       gemm::bulk_commit();
     }
     if (++stage == STAGES) stage = 0, phase ^= 1;
   }
-  if (threadIdx.x == 0) gemm::bulk_wait();
+  gemm::bulk_wait();
 #endif
 }
 
 // elements adds up where there is no TMA.
 __device__ void elements(const kernels_exchange &e) {
-  int64_t n = e.n / e.ranks / 4, step = int64_t(gridDim.x) * EXCHANGE_THREADS;
+  int64_t n = e.n / 4, step = int64_t(gridDim.x) * EXCHANGE_THREADS;
   for (int64_t i = int64_t(blockIdx.x) * EXCHANGE_THREADS + threadIdx.x; i < n; i += step) {
     float4 sum = __ldcg(part_of(e, 0, e.updates) + i);
     for (int r = 1; r < e.ranks; r++) sum = sum + __ldcg(part_of(e, r, e.updates) + i);
@@ -167,9 +174,11 @@ int kernels_exchange_updates(uintptr_t stream, kernels_exchange e) {
     return cudaErrorInvalidValue;
   if (!e.stop || std::find(e.base, e.base + e.ranks, 0) != e.base + e.ranks) return cudaErrorInvalidValue;
   if ((e.weights | e.updates) % int64_t(sizeof(float4)) || std::min(e.weights, e.updates) < KERNELS_EXCHANGE_FLAGS) return cudaErrorInvalidValue;
+  e.n /= e.ranks;  // of a part; the device would divide for every copy
   bool tma = HAVE_TMA && device().major >= 9;
   int tile = EXCHANGE_SHARED / (STAGES * (1 + e.ranks)) / TILE_UNIT * TILE_UNIT;
-  unsigned grid = std::min(std::max(1u, ctas(e.n / e.ranks, tma ? tile / 4 : 4 * EXCHANGE_THREADS)), unsigned(device().sms));
+  unsigned grid = std::min(std::max(1u, ctas(e.n, tma ? tile / 4 : 4 * EXCHANGE_THREADS)), unsigned(device().sms));
+  if (tma && e.ranks > 1) grid = std::min(grid, unsigned(IN_FLIGHT / ((STAGES - 1) * (e.ranks - 1) * tile)));
   // Without PDL: CTAs that only wait for the exchange before this one would keep those of GEMMs from their SMs.
   if (!tma) return launch(stream, {grid, EXCHANGE_THREADS, 0, 1, false}, exchange<false>, e, 0);
   static std::atomic<bool> has_shared;
