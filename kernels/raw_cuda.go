@@ -108,14 +108,10 @@ var _ = [1]struct{}{}[(int(BF16)-C.KERNELS_BF16)|(int(NT)-C.KERNELS_NT)|(int(TN)
 	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)]
 
 func (g GEMM) c() C.kernels_gemm_args {
-	var pixels C.int
-	if g.Pixels {
-		pixels = 1
-	}
 	return C.kernels_gemm_args{
 		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), rounded: C.uintptr_t(g.Rounded), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
 		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
-		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), activation: C.int(g.Activation), prefetch: C.int(g.Prefetch), pixels: pixels,
+		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), activation: C.int(g.Activation), prefetch: C.int(g.Prefetch), pixels: flag(g.Pixels), beside: flag(g.Beside),
 	}
 }
 

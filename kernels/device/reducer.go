@@ -142,6 +142,9 @@ func (d *Device) waitWeights(w Tensor) {
 	}
 }
 
+// moving reports whether a bucket is pending.
+func (d *Device) moving() bool { return d.reducer != nil && slices.Contains(d.reducer.pending, true) }
+
 // waitBucket makes the queue wait until the updates of a bucket are in the weights, and with them
 // those of earlier buckets.
 func (d *Device) waitBucket(i int) error {

@@ -18,6 +18,7 @@ struct Bf16 {
 
   template <int N, int SPLIT_K>
   struct Policy : Stages<sizeof(bf16), false, N, SPLIT_K, false> {
+    using Beside = Policy;
     using Consumer = Bf16Consumer<LAYOUT, Policy>;
     static constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;
     static constexpr TileFormat FORMAT = TileFormat::SWIZZLE_128B_BF16;

@@ -242,6 +242,7 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   g.alpha = (p.layout == NN ? 1 : p.alpha) * (p.indices || p.pixels ? 1 / 255.f : 1);
   g.t = ptr<float>(p.t), g.m = int(p.m), g.n = int(p.n), g.k = int(p.k);
   g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
+  g.beside = p.beside;
   g.rounded = p.epilogue == KERNELS_SGD ? ptr<bf16>(p.rounded) : nullptr;
   g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices && !half ? 4 : 16, half);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16, half);

@@ -53,6 +53,7 @@ struct Gemm {
   // The operand's rows, those of c, y and rounded, or those of t, are whole multiples of 16 bytes on 16-byte boundaries.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
+  bool beside;   // CTAs of an exchange run on the same SMs
   int epilogue;  // see epilogue.cuh
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }

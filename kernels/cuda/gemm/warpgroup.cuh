@@ -14,8 +14,9 @@ template <int LAYOUT, bool X3>
 struct Tf32 {
   static constexpr bool PAIRS = LAYOUT != TN, LAST_WAVE = LAYOUT == TN;
 
-  template <int N, int SPLIT_K>
-  struct Policy : Stages<sizeof(float), X3, N, SPLIT_K, LAYOUT != TN> {
+  template <int N, int SPLIT_K, int KIB_ = KIB>
+  struct Policy : Stages<sizeof(float), X3, N, SPLIT_K, LAYOUT != TN, KIB_> {
+    using Beside = Policy<N, SPLIT_K, LAYOUT == NN && SPLIT_K == 1 ? KIB_BESIDE : KIB_>;
     using Consumer = gemm::Consumer<LAYOUT, Policy>;
     static constexpr bool A_K = LAYOUT == NT, B_K = true;
     static constexpr TileFormat FORMAT = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;

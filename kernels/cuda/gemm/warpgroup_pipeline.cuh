@@ -5,6 +5,7 @@
 //   A_K, B_K        k is contiguous in a, in b
 //   FORMAT          how TMA loads them
 //   extents, a, b   of a Gemm
+//   Beside          the Policy if CTAs of another kernel are to run on the same SMs
 //
 // A CTA computes tiles of TILE_M×N one after the other. k-tiles, whose lines are 128 bytes as the swizzle is, pass
 // through a pipeline in shared memory. Each stage has three mbarriers:
@@ -37,16 +38,20 @@ constexpr int TILE_M = 64 * CONSUMERS;
 // tiles_of returns how many tiles of TILE_M×n cover out.
 inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m, TILE_M) * ceil_div(e.n, n); }
 
+// KIB is what stages take of shared memory, and KIB_BESIDE where c leaves through shared memory, too, and CTAs of another
+// kernel need some.
+constexpr int KIB = 192, KIB_BESIDE = 144;
+
 // Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile. ELEMENT is
 // the bytes of an element of a and b. X3 is 3xtf32. SLICES: TMA stores c, from buffers behind the stages.
-template <int ELEMENT, bool X3_, int N_, int SPLIT_K_, bool SLICES>
+template <int ELEMENT, bool X3_, int N_, int SPLIT_K_, bool SLICES, int KIB_ = KIB>
 struct Stages {
   using Maps = typename std::conditional<SLICES, OutputMaps, NoOutputMaps>::type;
   static constexpr bool X3 = X3_;
   static constexpr int LINE = 128, M = TILE_M, N = N_, K = LINE / ELEMENT, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
   // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with 1024 to
   // align the first stage.
-  static constexpr int A = LINE * M, B = LINE * N, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
+  static constexpr int A = LINE * M, B = LINE * N, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (KIB_ << 10) / STAGE;
   static constexpr int OUTPUT = STAGES * STAGE, BARRIERS = OUTPUT + (SLICES ? CONSUMERS * SLICE_BUFFERS * SLICE : 0);
   static constexpr int BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
   // Where k is not contiguous, TMA loads slabs of a line of rows or columns and all k of the k-tile.
@@ -242,6 +247,8 @@ int64_t group_tiles(const Gemm *g, int count) {
 // launch_policy launches tiles begin to end of GEMMs of one layout, at most Group::MAX.
 template <typename P>
 int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int64_t end) {
+  if constexpr (!std::is_same<P, typename P::Beside>::value)
+    if (g[0].beside) return launch_policy<typename P::Beside>(stream, g, count, begin, end);
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, warpgroup_gemm<P>, P::BYTES)) return code;
   if (group_tiles<P>(g, count) > INT32_MAX) return cudaErrorInvalidValue;
