@@ -19,13 +19,13 @@ type bucket struct {
 // all-reduce it would move as many bytes, so smaller buckets do not pay.
 const bucketBytes = 6 << 20
 
-// lateRows is the batch size from which on no wgrad comes early. A bucket of a hidden layer then
-// moves in less time than a GEMM of that layer, so all arrive in time.
+// lateRows is the batch size from which on no wgrad comes early, unless values are bfloat16. A bucket of a hidden layer
+// then moves in less time than a GEMM of that layer, so all arrive in time; and in tf32, no exchange runs beside dgrads.
 const lateRows = 2048
 
 // earlyFrom returns the layer from which on wgrads come early, except the last layer's.
-func earlyFrom(layers, rows int) int {
-	if rows >= lateRows {
+func earlyFrom(layers, rows int, values Kind) int {
+	if rows >= lateRows && values != BF16 {
 		return layers
 	}
 	return (layers + 1) / 2

@@ -59,7 +59,7 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 // ranks at the first all-reduce, which it could not do during a capture.
 func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	r := d.reducer
-	r.early = earlyFrom(len(w), rows)
+	r.early = earlyFrom(len(w), rows, d.values)
 	r.buckets = bucketsOf(w, r.early)
 	addr, bytes, err := d.allocUpdates()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 // training the weights are in it too. An all-reduce waits for SMs, and then takes some from the next GEMM.
 //
 // The side queues work during the rest of the backward pass and the next forward pass, which starts
-// at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches this leaves
-// too little time to move all updates, so wgrads of the upper half of the layers come early. The side
+// at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches, and in bf16, this
+// leaves too little time to move all updates, so wgrads of the upper half of the layers come early. The side
 // queues touch only updates and weights: outputs of a step stay on one queue, and are freed in its
 // order. A capture includes the side queues, and joins them at the end.
 type reducer struct {

@@ -150,27 +150,29 @@ func TestBuckets(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rows   int
+		values Kind
 		widths []int
 		want   string
 	}{
-		{64, []int{784, 10}, "[[0]]"},
-		{64, []int{784, 784, 784, 784, 784, 10}, "[[3 4 0 1 2]]"}, // 2 would be less than half a bucket
-		{64, []int{784, 1024, 1024, 1024, 1024, 10}, "[[3 4 0] [1 2]]"},
-		{64, []int{784, 2048, 2048, 2048, 2048, 10}, "[[3] [4 0] [1] [2]]"},
-		{64, deep, "[[18 17 16 15 14 13 12 11 10 19 0 1 2 3 4 5] [6 7 8 9]]"}, // no more than a group
-		{4096, []int{784, 10}, "[[0]]"},
-		{4096, []int{784, 2048, 2048, 2048, 2048, 10}, "[[4 0] [1] [2] [3]]"},
+		{64, Float32, []int{784, 10}, "[[0]]"},
+		{64, Float32, []int{784, 784, 784, 784, 784, 10}, "[[3 4 0 1 2]]"}, // 2 would be less than half a bucket
+		{64, Float32, []int{784, 1024, 1024, 1024, 1024, 10}, "[[3 4 0] [1 2]]"},
+		{64, Float32, []int{784, 2048, 2048, 2048, 2048, 10}, "[[3] [4 0] [1] [2]]"},
+		{64, Float32, deep, "[[18 17 16 15 14 13 12 11 10 19 0 1 2 3 4 5] [6 7 8 9]]"}, // no more than a group
+		{4096, Float32, []int{784, 10}, "[[0]]"},
+		{4096, Float32, []int{784, 2048, 2048, 2048, 2048, 10}, "[[4 0] [1] [2] [3]]"},
+		{4096, BF16, []int{784, 2048, 2048, 2048, 2048, 10}, "[[3] [4 0] [1] [2]]"},
 	} {
 		var w []Tensor
 		for i := range len(c.widths) - 1 {
 			w = append(w, Tensor{rows: c.widths[i], cols: c.widths[i+1], kind: Float32})
 		}
 		var got [][]int
-		for _, b := range bucketsOf(w, earlyFrom(len(w), c.rows)) {
+		for _, b := range bucketsOf(w, earlyFrom(len(w), c.rows, c.values)) {
 			got = append(got, b.layers)
 		}
 		if fmt.Sprint(got) != c.want {
-			t.Errorf("%d rows, %v: buckets %v, want %s", c.rows, c.widths, got, c.want)
+			t.Errorf("%d rows, %v, %v: buckets %v, want %s", c.rows, c.values, c.widths, got, c.want)
 		}
 	}
 }
