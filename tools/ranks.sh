@@ -26,7 +26,8 @@ requirement is missing. A part that is ended early keeps its rows.
   EXECUTORS   of scaling; default "eager graph"
   PRECISIONS  of scaling; default "tf32 3xtf32"; also bf16
   SHAPES      of scaling, such as "2048x4096 4096x8192"; default: all. A weak one has these rows on
-              each GPU, a strong one on all together
+              each GPU, and an epoch of MNIST as it is, or of its training images as often as there are
+              GPUs; a strong one has these rows on all together
   EPOCHS      of scaling; default 100. With few, a GPU is measured before it slows down at its
               power limit
 END
@@ -255,12 +256,38 @@ sanitizer() {
 }
 
 # field FILE NAME prints a column of a CSV with one row.
-field() { awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR == 2 { print $at }' "$1"; }
+field() { awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR == 2 && at { print $at }' "$1"; }
 
-# measure CSV RUN BSZ NOTE ARGUMENT... appends a line about a training started by RUN.
+readonly images=60000 # of MNIST, to train with
+
+# copies N prints the folder of a data set that has MNIST's training images N times. The first call makes it.
+copies() {
+    local n=$1 dir=$work/$1_times path head i
+    [[ ! -d $dir ]] || { echo "$dir"; return; }
+    mkdir "$dir"
+    "$train" "${common[@]}" -data "$config" | sed -n 's/ *[0-9]* bytes$//p' | while read -r path; do
+        case $path in
+        *train-images*) head=16 ;; # bytes before the pixels: kind of file, number of images, rows, columns
+        *train-labels*) head=8 ;;
+        *) cp "$path" "$dir"; continue ;;
+        esac
+        if [[ $path == *.gz ]]; then gzip -cd "$path"; else cat "$path"; fi > "$work/once"
+        path=${path%.gz}
+        {
+            head -c 4 "$work/once"
+            printf '%b' "$(printf '\\x%02x' $((n * images >> 24)) $((n * images >> 16 & 255)) $((n * images >> 8 & 255)) $((n * images & 255)))"
+            head -c "$head" "$work/once" | tail -c +9
+            for (( i = 0; i < n; i++ )); do tail -c +$((head + 1)) "$work/once"; done
+        } > "$dir/${path##*/}"
+    done
+    echo "$dir"
+}
+
+# measure CSV RUN TIMES BSZ NOTE ARGUMENT... appends a line about a training started by RUN, with the images of copies TIMES.
 measure() {
-    local csv=$1 run=$2 bsz=$3 note=$4 ms val
-    shift 4
+    local csv=$1 run=$2 times=$3 bsz=$4 note=$5 ms val
+    shift 5
+    (( times == 1 )) || set -- "$@" -set data.data_dir="$(copies "$times")"
     # shellcheck disable=SC2086 # RUN is one or two words
     if ! $run "$@" -set train.bsz="$bsz" -set train.num_epochs="$epochs" -csv "$work/table.csv" > "$work/run" 2>&1; then
         say "WRONG $note, $bsz rows a GPU: $(why "$work/run")"
@@ -268,28 +295,31 @@ measure() {
         return
     fi
     ms=$(field "$work/table.csv" median_ms) val=$(field "$work/table.csv" val_ms)
-    printf '%s,%s,%s,%s,%s,%s,%s\n' "$note" "$bsz" "$ms" "$val" "$(awk -v ms="$ms" 'BEGIN { printf "%.0f", 6e7 / ms }')" \
+    printf '%s,%s,%s,%s,%s,%s,%s,%s\n' "$note" "$bsz" $((times * images)) "$ms" "$val" \
+        "$(awk -v ms="$ms" -v images=$((times * images)) 'BEGIN { printf "%.0f", 1e3 * images / ms }')" \
         "$(field "$work/table.csv" all_reduce_us)" "$(field "$work/table.csv" all_reduce_hidden)" | tee -a "$csv"
 }
 
-readonly columns=bsz,median_ms,val_ms,images_per_s,all_reduce_us,all_reduce_hidden
+readonly columns=bsz,images,median_ms,val_ms,images_per_s,all_reduce_us,all_reduce_hidden
 
 scaling() {
     file=$out/scaling.txt
     : > "$file"
     echo "feat_dim,precision,executor,ranks,$columns" | tee "$out/scaling.csv"
     # precision; rows of one GPU; if weak also of each of several GPUs, if strong of all together
-    local width bsz precision weak strong executor n
+    local width bsz precision weak strong executor n times
     while read -r precision width bsz weak strong; do
         [[ " $precisions " == *" $precision "* && " ${SHAPES:-${width}x$bsz} " == *" ${width}x$bsz "* ]] || continue
         for executor in $executors; do
             local set=(-set model.feat_dim="$width" -set train.precision="$precision" -set train.executor="$executor")
-            measure "$out/scaling.csv" one "$bsz" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
+            measure "$out/scaling.csv" one 1 "$bsz" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
             for n in ${weak:+"${counts[@]}"}; do
-                measure "$out/scaling.csv" "several $n" "$bsz" "$width,$precision,$executor,$n" "${set[@]}" < /dev/null
+                for times in 1 "$n"; do
+                    measure "$out/scaling.csv" "several $n" "$times" "$bsz" "$width,$precision,$executor,$n" "${set[@]}" < /dev/null
+                done
             done
             for n in ${strong:+"${counts[@]}"}; do
-                measure "$out/scaling.csv" "several $n" $((bsz / n)) "$width,$precision,$executor,$n" "${set[@]}" < /dev/null
+                measure "$out/scaling.csv" "several $n" 1 $((bsz / n)) "$width,$precision,$executor,$n" "${set[@]}" < /dev/null
             done
         done
     done <<END

@@ -71,7 +71,7 @@ func awaitFile(t *testing.T, path string) {
 
 // fakeTrain stands in for a build of cmd/train. It appends its arguments to $DIR/arguments and
 // writes a table of two allocators; its epochs take 9, 3 and 5 ms in turn. As a rank it notes
-// its process in $DIR/rank and stops.
+// its process in $DIR/rank and stops. The files of its data set are in $DIR.
 const fakeTrain = `#!/usr/bin/env bash
 [[ $1 == -version ]] && { echo "mlpool (devel), ${CUDA-CUDA 12.4}"; exit; }
 if [[ $OMPI_COMM_WORLD_RANK ]]; then
@@ -79,6 +79,7 @@ if [[ $OMPI_COMM_WORLD_RANK ]]; then
 	mv "$DIR/rank.new" "$DIR/rank"
 	kill -STOP $$
 fi
+case " $* " in *" -data "*) printf '%s  7 bytes\n' "$DIR/train-images.gz" "$DIR/train-labels" "$DIR/t10k"; exit ;; esac
 echo "$*" >>"$DIR/arguments"
 [[ $FAIL ]] && { echo "train: no memory" >&2; exit 1; }
 while (($#)) && [[ $1 != -csv ]]; do shift; done
@@ -94,7 +95,7 @@ END
 // measuring returns a command that runs a script on a machine with four GPUs.
 func measuring(t *testing.T, env []string, script string, args ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
-	dir, bash := sandbox(t, "awk", "bash", "cat", "date", "env", "grep", "mkdir", "mktemp", "mv", "realpath", "rm", "sed", "sleep", "sort", "tail", "tee", "tr", "wc")
+	dir, bash := sandbox(t, "awk", "bash", "cat", "cp", "date", "env", "grep", "gzip", "head", "mkdir", "mktemp", "mv", "realpath", "rm", "sed", "sleep", "sort", "tail", "tee", "tr", "wc")
 	bin := filepath.Join(dir, "bin")
 	fake(t, bin, "train", fakeTrain)
 	fake(t, bin, "nvidia-smi", "#!/bin/sh\ncase $1 in -L) printf 'GPU %d: H200\\n' 0 1 2 3 ;; *) printf 'NVIDIA H200, 580.159\\nNVIDIA H200, 580.159\\n' ;; esac\n")
@@ -232,14 +233,23 @@ func TestRanksTimeout(t *testing.T) {
 }
 
 // TestRanksScaling has scaling train in one precision, or on some numbers of GPUs. The line of one GPU comes
-// first, then those of as many rows on each of several GPUs, then those of as many on all together.
+// first, then those of as many rows on each of several GPUs, with as many images and with more, then those of as many
+// rows on all together.
 func TestRanksScaling(t *testing.T) {
 	for env, want := range map[string][]string{
-		"PRECISIONS=bf16": {"2048,bf16,graph,1,4096,9.125,", "2048,bf16,graph,2,4096,", "4096,bf16,graph,2,4096,"},
-		"EPOCHS=2":        {"2048,tf32,graph,1,4096,9.125,", "784,3xtf32,graph,2,32,"},
-		"RANKS=2 4":       {"4096,tf32,graph,1,8192,", "4096,tf32,graph,2,8192,", "4096,tf32,graph,4,8192,", "4096,tf32,graph,2,4096,", "4096,tf32,graph,4,2048,"},
+		"PRECISIONS=bf16": {"2048,bf16,graph,1,4096,60000,9.125,,6575342,", "2048,bf16,graph,2,4096,60000,", "2048,bf16,graph,2,4096,120000,9.125,,13150685,", "4096,bf16,graph,2,4096,60000,"},
+		"EPOCHS=2":        {"2048,tf32,graph,1,4096,60000,9.125,", "784,3xtf32,graph,2,32,"},
+		"RANKS=2 4":       {"4096,tf32,graph,1,8192,", "4096,tf32,graph,2,8192,60000,", "4096,tf32,graph,4,8192,240000,", "4096,tf32,graph,2,4096,", "4096,tf32,graph,4,2048,"},
 	} {
 		cmd, dir := measuring(t, []string{env, "EXECUTORS=graph"}, "ranks.sh", "DIR/bin/train", "DIR/out", "scaling")
+		bin := filepath.Join(dir, "bin")
+		fake(t, bin, "mpirun", "#!/bin/sh\nfor a; do case $a in data.data_dir=*) cp -r \"${a#*=}\" \"$DIR\" ;; esac; done\n")
+		for name, text := range map[string]string{"train-images": "kindmanyrowscols..pixels", "train-labels": "kindmany01234", "t10k": "test"} {
+			fake(t, dir, name, text)
+		}
+		if out, err := exec.CommandContext(t.Context(), "gzip", filepath.Join(dir, "train-images")).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -249,6 +259,13 @@ func TestRanksScaling(t *testing.T) {
 			found := false
 			if _, rest, found = strings.Cut(rest, "\n"+part); !found {
 				t.Errorf("%s: no line %q in its place in\n%s", env, part, csv)
+			}
+		}
+		for name, want := range map[string]string{
+			"train-images": "kind\x00\x01\xd4\xc0rowscols..pixels..pixels", "train-labels": "kind\x00\x01\xd4\xc00123401234", "t10k": "test",
+		} {
+			if got := read(t, filepath.Join(dir, "2_times", name)); got != want {
+				t.Errorf("%s twice: %q, want %q", name, got, want)
 			}
 		}
 		of := func(precision string) bool { return strings.Contains(csv, ","+precision+",") }
