@@ -26,8 +26,8 @@ requirement is missing. A part that is ended early keeps its rows.
   EXECUTORS   of scaling; default "eager graph"
   PRECISIONS  of scaling; default "tf32 3xtf32"; also bf16
   SHAPES      of scaling, such as "2048x4096 4096x8192"; default: all. A weak one has these rows on
-              each GPU, and an epoch of MNIST as it is, or of its training images as often as there are
-              GPUs; a strong one has these rows on all together
+              each GPU, and trains with MNIST as it is, then with each image as often as there are GPUs, so that
+              a GPU has as many steps as one alone; a strong one has these rows on all together
   EPOCHS      of scaling; default 100. With few, a GPU is measured before it slows down at its
               power limit
 END
@@ -260,24 +260,21 @@ field() { awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == na
 
 readonly images=60000 # of MNIST, to train with
 
-# copies N prints the folder of a data set that has MNIST's training images N times. The first call makes it.
+# copies N prints the folder of a data set that has each image of MNIST N times. The first call makes it.
 copies() {
-    local n=$1 dir=$work/$1_times path head i
+    local dir=$work/$1_times path count head i
     [[ ! -d $dir ]] || { echo "$dir"; return; }
     mkdir "$dir"
     "$train" "${common[@]}" -data "$config" | sed -n 's/ *[0-9]* bytes$//p' | while read -r path; do
-        case $path in
-        *train-images*) head=16 ;; # bytes before the pixels: kind of file, number of images, rows, columns
-        *train-labels*) head=8 ;;
-        *) cp "$path" "$dir"; continue ;;
-        esac
+        case $path in *train-*) count=$(($1 * images)) ;; *) count=$(($1 * 10000)) ;; esac
+        case $path in *-images*) head=16 ;; *) head=8 ;; esac # bytes: kind of file, number of images, of images also their size
         if [[ $path == *.gz ]]; then gzip -cd "$path"; else cat "$path"; fi > "$work/once"
         path=${path%.gz}
         {
             head -c 4 "$work/once"
-            printf '%b' "$(printf '\\x%02x' $((n * images >> 24)) $((n * images >> 16 & 255)) $((n * images >> 8 & 255)) $((n * images & 255)))"
+            printf '%b' "$(printf '\\x%02x' $((count >> 24)) $((count >> 16 & 255)) $((count >> 8 & 255)) $((count & 255)))"
             head -c "$head" "$work/once" | tail -c +9
-            for (( i = 0; i < n; i++ )); do tail -c +$((head + 1)) "$work/once"; done
+            for (( i = 0; i < $1; i++ )); do tail -c +$((head + 1)) "$work/once"; done
         } > "$dir/${path##*/}"
     done
     echo "$dir"

@@ -79,7 +79,7 @@ if [[ $OMPI_COMM_WORLD_RANK ]]; then
 	mv "$DIR/rank.new" "$DIR/rank"
 	kill -STOP $$
 fi
-case " $* " in *" -data "*) printf '%s  7 bytes\n' "$DIR/train-images.gz" "$DIR/train-labels" "$DIR/t10k"; exit ;; esac
+case " $* " in *" -data "*) printf '%s  7 bytes\n' "$DIR/train-images.gz" "$DIR/train-labels" "$DIR/t10k-labels"; exit ;; esac
 echo "$*" >>"$DIR/arguments"
 [[ $FAIL ]] && { echo "train: no memory" >&2; exit 1; }
 while (($#)) && [[ $1 != -csv ]]; do shift; done
@@ -244,7 +244,7 @@ func TestRanksScaling(t *testing.T) {
 		cmd, dir := measuring(t, []string{env, "EXECUTORS=graph"}, "ranks.sh", "DIR/bin/train", "DIR/out", "scaling")
 		bin := filepath.Join(dir, "bin")
 		fake(t, bin, "mpirun", "#!/bin/sh\nfor a; do case $a in data.data_dir=*) cp -r \"${a#*=}\" \"$DIR\" ;; esac; done\n")
-		for name, text := range map[string]string{"train-images": "kindmanyrowscols..pixels", "train-labels": "kindmany01234", "t10k": "test"} {
+		for name, text := range map[string]string{"train-images": "kindmanyrowscols..pixels", "train-labels": "kindmany01234", "t10k-labels": "kindmany5"} {
 			fake(t, dir, name, text)
 		}
 		if out, err := exec.CommandContext(t.Context(), "gzip", filepath.Join(dir, "train-images")).CombinedOutput(); err != nil {
@@ -262,7 +262,7 @@ func TestRanksScaling(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]string{
-			"train-images": "kind\x00\x01\xd4\xc0rowscols..pixels..pixels", "train-labels": "kind\x00\x01\xd4\xc00123401234", "t10k": "test",
+			"train-images": "kind\x00\x01\xd4\xc0rowscols..pixels..pixels", "train-labels": "kind\x00\x01\xd4\xc00123401234", "t10k-labels": "kind\x00\x00\x4e\x2055",
 		} {
 			if got := read(t, filepath.Join(dir, "2_times", name)); got != want {
 				t.Errorf("%s twice: %q, want %q", name, got, want)
