@@ -7,8 +7,8 @@
 //
 //	X = B·l + 2·S·(N−1)/N·v
 //
-// A step waits for the exchange of the last bucket. The others are hidden behind half of the step, but then half of
-// their time is lost to GEMMs that run beside them, which fits what was measured: E = max(X/B + (X−X/B)/2, X−T/2). The
+// A step waits for the exchange of the last bucket. The others are hidden behind half of the step, but GEMMs that run
+// beside them lose a tenth of their time, which fits what was measured: E = max(X/B + (X−X/B)/10, X−T/2). The
 // efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
 // Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts, so they all-reduce. NCCL moves that through
@@ -29,7 +29,7 @@ const (
 	exchangeUS = 10  // of an exchange in addition to its bytes: ranks wait for each other
 	linkUS     = 3.5 // of a MB over NVLink, beside GEMMs
 	hidden     = 2   // the part of a step that hides an exchange: half of it
-	lost       = 2   // the part of hidden exchanges by which GEMMs take longer: half
+	lost       = 10  // the part of hidden exchanges by which GEMMs take longer: a tenth
 	bucketMega = 6.3 // as kernels/device divides weights into buckets
 )
 

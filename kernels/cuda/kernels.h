@@ -48,7 +48,8 @@ int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
 // gemm/dispatch.cu, which chooses among the kernels of GEMM. With gather indices a is a table
-// of uint8 images; with pixels a is pixels as values; with beside it leaves room for CTAs of an exchange; prefetch says which operands may be read before griddepcontrol.wait.
+// of uint8 images; with pixels a is pixels as values; with beside it leaves shared memory for CTAs of an exchange; prefetch
+// says which operands may be read before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };

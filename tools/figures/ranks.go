@@ -27,8 +27,10 @@ const (
 // A scaled training is one on one GPU, and the same on several.
 type scaled struct {
 	feat, precision, bsz string
-	rate, alone          float64 // on one GPU: images a second, µs of a step
-	weak, strong         plotter.XYs
+	images               string
+	rate, alone          float64     // on one GPU: images a second, µs of a step
+	weak, strong         plotter.XYs // weak: as many images on each GPU, or if that was not measured, in all
+	longer               bool        // weak is of as many images on each GPU
 }
 
 // exchange returns the exchange of updates between ranks.
@@ -48,7 +50,7 @@ func scaledTrainings(s *source) (all []scaled, most int) {
 		of := func(column string) float64 { return s.float(scalingFile, column, r, name) }
 		rate, ranks := of("images_per_s"), of("ranks")
 		if ranks == 1 {
-			all = append(all, scaled{feat: r["feat_dim"], precision: r["precision"], bsz: r["bsz"], rate: rate, alone: 1e6 * of("bsz") / rate})
+			all = append(all, scaled{feat: r["feat_dim"], precision: r["precision"], bsz: r["bsz"], images: r["images"], rate: rate, alone: 1e6 * of("bsz") / rate})
 			continue
 		}
 		if len(all) == 0 || all[len(all)-1].feat+", "+all[len(all)-1].precision != name {
@@ -58,10 +60,14 @@ func scaledTrainings(s *source) (all []scaled, most int) {
 		one := &all[len(all)-1]
 		most = max(most, int(ranks))
 		at := plotter.XY{X: ranks, Y: rate / ranks / one.rate}
-		if r["bsz"] == one.bsz {
-			one.weak = append(one.weak, at)
-		} else {
+		longer := r["images"] != one.images
+		switch {
+		case r["bsz"] != one.bsz:
 			one.strong = append(one.strong, at)
+		case longer && !one.longer:
+			one.weak, one.longer = plotter.XYs{at}, true
+		case longer == one.longer:
+			one.weak = append(one.weak, at)
 		}
 	}
 	return all, most

@@ -254,12 +254,21 @@ func scalingTable(s *source) string {
 		}
 		before, after := of(one, "images_per_s"), of(several, "images_per_s")
 		rows = append(rows, []string{
-			name, one["bsz"], millions(before), several["ranks"] + ": " + several["bsz"], millions(after),
+			name, one["bsz"], millions(before), batches(several, one), millions(after),
 			digits(after/before, 3), digits(of(several, "all_reduce_us"), 2),
 			fmt.Sprintf("%.0f %%", 100*of(several, "all_reduce_hidden")),
 		})
 	}
 	return markdown(rows...)
+}
+
+// batches returns the ranks and the batch of each, and how much longer an epoch is than that of one GPU.
+func batches(several, one map[string]string) string {
+	name := several["ranks"] + ": " + several["bsz"]
+	if several["images"] != one["images"] {
+		name += ", " + several["images"] + " images"
+	}
+	return name
 }
 
 func millions(v float64) string { return digits(v/1e6, 3) + " million" }

@@ -54,7 +54,8 @@ __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, 
 // there: whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
 constexpr int EXCHANGE_THREADS = 128, EXCHANGE_CTAS = gemm::compiled(90) ? 2048 / EXCHANGE_THREADS : 1, STAGES = 3;
 constexpr int EXCHANGE_SHARED = 30 << 10, TILE_UNIT = 512;
-// IN_FLIGHT is how many bytes the CTAs load from other ranks at a time. With more CTAs links move no more, and GEMMs are slower.
+// IN_FLIGHT is how many bytes all CTAs load from other ranks at a time. With more CTAs links move no more, and GEMMs are
+// slower.
 constexpr int IN_FLIGHT = 512 << 10;
 
 // part_of returns this rank's part, e.n floats, of an array in the memory of a rank.
@@ -174,7 +175,7 @@ int kernels_exchange_updates(uintptr_t stream, kernels_exchange e) {
     return cudaErrorInvalidValue;
   if (!e.stop || std::find(e.base, e.base + e.ranks, 0) != e.base + e.ranks) return cudaErrorInvalidValue;
   if ((e.weights | e.updates) % int64_t(sizeof(float4)) || std::min(e.weights, e.updates) < KERNELS_EXCHANGE_FLAGS) return cudaErrorInvalidValue;
-  e.n /= e.ranks;  // of a part; the device would divide for every copy
+  e.n /= e.ranks;  // from here on of a part: the device would divide for every copy
   bool tma = HAVE_TMA && device().major >= 9;
   int tile = EXCHANGE_SHARED / (STAGES * (1 + e.ranks)) / TILE_UNIT * TILE_UNIT;
   unsigned grid = std::min(std::max(1u, ctas(e.n, tma ? tile / 4 : 4 * EXCHANGE_THREADS)), unsigned(device().sms));

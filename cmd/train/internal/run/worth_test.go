@@ -21,7 +21,7 @@ func TestEstimate(t *testing.T) {
 	r := csv.NewReader(file)
 	r.Comment = '#'
 	rows, err := r.ReadAll()
-	if err != nil || strings.Join(rows[0][:5], ",") != "feat_dim,precision,executor,ranks,bsz" || rows[0][7] != "images_per_s" {
+	if err != nil || strings.Join(rows[0][:9], ",") != "feat_dim,precision,executor,ranks,bsz,images,median_ms,val_ms,images_per_s" {
 		t.Fatal(rows, err)
 	}
 	number := func(s string) float64 {
@@ -47,7 +47,7 @@ func TestEstimate(t *testing.T) {
 		if !ok {
 			t.Fatalf("no estimate for %v", two)
 		}
-		got, want := e.speedup(number(two[4])), number(two[7])/number(one[7])
+		got, want := e.speedup(number(two[4])), number(two[8])/number(one[8])
 		if got < 0.75*want || got > 1.35*want || (got > 1) != (want > 1) {
 			t.Errorf("width %s, batch %s, %s: a speedup of %.2f, measured %.2f", two[0], two[4], two[1], got, want)
 		}
