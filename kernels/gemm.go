@@ -33,7 +33,8 @@ type GEMM struct {
 	Alpha    float32 // for TN, and [Stream.DgradWgrad]
 	M, N, K  int
 	Prefetch Prefetch
-	// Beside says that an [Exchange] runs meanwhile. NN in tf32 and 3xtf32 then leaves shared memory for its CTAs.
+	// Beside says that an [Exchange] runs meanwhile. NN in tf32 and 3xtf32 then leaves shared memory for its CTAs, unless
+	// it divides K among CTAs.
 	Beside bool
 }
 

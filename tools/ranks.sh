@@ -266,8 +266,8 @@ copies() {
     [[ ! -d $dir ]] || { echo "$dir"; return; }
     mkdir "$dir"
     "$train" "${common[@]}" -data "$config" | sed -n 's/ *[0-9]* bytes$//p' | while read -r path; do
-        case $path in *train-*) count=$(($1 * images)) ;; *) count=$(($1 * 10000)) ;; esac
-        case $path in *-images*) head=16 ;; *) head=8 ;; esac # bytes: kind of file, number of images, of images also their size
+        case ${path##*/} in *train-*) count=$(($1 * images)) ;; *) count=$(($1 * 10000)) ;; esac
+        case ${path##*/} in *-images*) head=16 ;; *) head=8 ;; esac # bytes: kind of file, number of images, of images also their size
         if [[ $path == *.gz ]]; then gzip -cd "$path"; else cat "$path"; fi > "$work/once"
         path=${path%.gz}
         {

@@ -7,8 +7,8 @@
 //
 //	X = B·l + 2·S·(N−1)/N·v
 //
-// A step waits for the exchange of the last bucket. The others are hidden behind half of the step, but GEMMs that run
-// beside them lose a tenth of their time, which fits what was measured: E = max(X/B + (X−X/B)/10, X−T/2). The
+// A step waits for the exchange of the last bucket. The others are hidden behind half of the step, but they make GEMMs
+// beside them longer by a tenth of their own time, which fits what was measured: E = max(X/B + (X−X/B)/10, X−T/2). The
 // efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
 // Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts, so they all-reduce. NCCL moves that through

@@ -36,6 +36,8 @@ func (q *notedQueue) GEMM(g kernels.GEMM) error {
 		return q.note("dgrad %d", q.layers[g.B])
 	case g.Prefetch&kernels.PrefetchB != 0:
 		return q.note("forward %d, prefetched", q.layers[g.B])
+	case g.Beside:
+		return q.note("forward %d beside an exchange", q.layers[g.B])
 	}
 	return q.note("forward %d", q.layers[g.B])
 }

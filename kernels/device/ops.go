@@ -89,7 +89,7 @@ func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor, kind Kind) Tens
 	d.waitWeights(w)
 	if d.err == nil {
 		g.C, g.A, g.B, g.Indices, g.Pixels = y.addr(), x.addr(), w.operand(), x.indices, x.pixels
-		g.M, g.N, g.K, g.Beside = x.rows, w.cols, x.cols, d.moving()
+		g.M, g.N, g.K, g.Beside = x.rows, w.cols, x.cols, d.exchanging()
 		d.gemm(op, g)
 	}
 	return y

@@ -142,8 +142,10 @@ func (d *Device) waitWeights(w Tensor) {
 	}
 }
 
-// moving reports whether a bucket is pending.
-func (d *Device) moving() bool { return d.reducer != nil && slices.Contains(d.reducer.pending, true) }
+// exchanging reports whether the exchange of a bucket may run beside what is queued next.
+func (d *Device) exchanging() bool {
+	return d.reducer != nil && d.reducer.symmetric && slices.Contains(d.reducer.pending, true)
+}
 
 // waitBucket makes the queue wait until the updates of a bucket are in the weights, and with them
 // those of earlier buckets.

@@ -37,6 +37,9 @@
 
 namespace gemm {
 
+// EXCHANGE_SHARED is how much shared memory stages of a CTA of an exchange take: see exchange.cu.
+constexpr int EXCHANGE_SHARED = 30 << 10;
+
 enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };
 
 struct Gemm {
@@ -53,7 +56,7 @@ struct Gemm {
   // The operand's rows, those of c, y and rounded, or those of t, are whole multiples of 16 bytes on 16-byte boundaries.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
-  bool beside;   // CTAs of an exchange run on the same SMs
+  bool beside;   // leave EXCHANGE_SHARED of an SM's shared memory, if the kernel can
   int epilogue;  // see epilogue.cuh
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }

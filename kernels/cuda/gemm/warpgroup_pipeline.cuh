@@ -5,7 +5,7 @@
 //   A_K, B_K        k is contiguous in a, in b
 //   FORMAT          how TMA loads them
 //   extents, a, b   of a Gemm
-//   Beside          the Policy if CTAs of another kernel are to run on the same SMs
+//   Beside          the Policy for GEMMs with Gemm::beside
 //
 // A CTA computes tiles of TILE_M×N one after the other. k-tiles, whose lines are 128 bytes as the swizzle is, pass
 // through a pipeline in shared memory. Each stage has three mbarriers:
@@ -38,8 +38,7 @@ constexpr int TILE_M = 64 * CONSUMERS;
 // tiles_of returns how many tiles of TILE_M×n cover out.
 inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m, TILE_M) * ceil_div(e.n, n); }
 
-// KIB is what stages take of shared memory, and KIB_BESIDE where c leaves through shared memory, too, and CTAs of another
-// kernel need some.
+// KIB is how many KiB stages take, and KIB_BESIDE those of a forward GEMM beside an exchange.
 constexpr int KIB = 192, KIB_BESIDE = 144;
 
 // Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile. ELEMENT is
@@ -247,8 +246,11 @@ int64_t group_tiles(const Gemm *g, int count) {
 // launch_policy launches tiles begin to end of GEMMs of one layout, at most Group::MAX.
 template <typename P>
 int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int64_t end) {
-  if constexpr (!std::is_same<P, typename P::Beside>::value)
+  if constexpr (!std::is_same<P, typename P::Beside>::value) {
+    // Each CTA takes 1 KiB more, and an exchange's up to 1 KiB beside its stages.
+    static_assert(P::Beside::BYTES + EXCHANGE_SHARED + 3 * 1024 <= 228 << 10);
     if (g[0].beside) return launch_policy<typename P::Beside>(stream, g, count, begin, end);
+  }
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, warpgroup_gemm<P>, P::BYTES)) return code;
   if (group_tiles<P>(g, count) > INT32_MAX) return cudaErrorInvalidValue;

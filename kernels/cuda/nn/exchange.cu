@@ -8,6 +8,7 @@
 
 namespace {
 
+using gemm::EXCHANGE_SHARED;
 using gemm::Mbarrier;
 
 // Flags is the begin of every rank's memory. Numbers of exchanges count from 1, modulo 2^32.
@@ -53,9 +54,9 @@ __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, 
 // CTA loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from
 // there: whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
 constexpr int EXCHANGE_THREADS = 128, EXCHANGE_CTAS = gemm::compiled(90) ? 2048 / EXCHANGE_THREADS : 1, STAGES = 3;
-constexpr int EXCHANGE_SHARED = 30 << 10, TILE_UNIT = 512;
+constexpr int TILE_UNIT = 512;
 // IN_FLIGHT is how many bytes all CTAs load from other ranks at a time. With more CTAs links move no more, and GEMMs are
-// slower.
+// slower: measured with two and four ranks (TUNING.md).
 constexpr int IN_FLIGHT = 512 << 10;
 
 // part_of returns this rank's part, e.n floats, of an array in the memory of a rank.
@@ -71,6 +72,7 @@ __device__ void tiles(const kernels_exchange &e, char *shared, int tile, uint32_
   __shared__ int64_t begin[STAGES];  // of each stage's tile, in bytes
   auto *loaded = reinterpret_cast<Mbarrier *>(shared + STAGES * (1 + e.ranks) * tile);
   const int64_t bytes = e.n * int64_t(sizeof(float));
+  static_assert(1 + KERNELS_MAX_RANKS <= 32);
   const int lane = threadIdx.x, peer = lane == 0 || lane > e.ranks ? e.rank : lane - 1;
   const auto *from = reinterpret_cast<const char *>(part_of(e, peer, lane ? e.updates : e.weights));
   auto *to = reinterpret_cast<char *>(part_of(e, peer, e.weights));
