@@ -26,8 +26,9 @@ requirement is missing. A part that is ended early keeps its rows.
   EXECUTORS   of scaling; default "eager graph"
   PRECISIONS  of scaling; default "tf32 3xtf32"; also bf16
   SHAPES      of scaling, such as "2048x4096 4096x8192"; default: all. A weak one has these rows on
-              each GPU, and trains with MNIST as it is, then with each image as often as there are GPUs, so that
-              a GPU has as many steps as one alone; a strong one has these rows on all together
+              each GPU. It trains with MNIST as it is, then with each image as often as there are
+              GPUs, so that a GPU has as many steps as one alone. A strong one has these rows on all
+              together
   EPOCHS      of scaling; default 100. With few, a GPU is measured before it slows down at its
               power limit
 END
@@ -267,7 +268,8 @@ copies() {
     mkdir "$dir"
     "$train" "${common[@]}" -data "$config" | sed -n 's/ *[0-9]* bytes$//p' | while read -r path; do
         case ${path##*/} in *train-*) count=$(($1 * images)) ;; *) count=$(($1 * 10000)) ;; esac
-        case ${path##*/} in *-images*) head=16 ;; *) head=8 ;; esac # bytes: kind of file, number of images, of images also their size
+        # The head has the kind of file, the number of images and, of images, their size.
+        case ${path##*/} in *-images*) head=16 ;; *) head=8 ;; esac
         if [[ $path == *.gz ]]; then gzip -cd "$path"; else cat "$path"; fi > "$work/once"
         path=${path%.gz}
         {

@@ -20,9 +20,9 @@ import (
 const verboseEvery = 100
 
 // A graph holds up to graphSteps steps, so that its launch costs little per step, and about
-// graphNodes kernels, since capturing takes time. The last graph also has the validation. A step of L hidden layers launches 2L+1 kernels
-// fused (2L+3 if a large batch is gathered and its last dy transposed) and 6L+7 unfused; 3L+4 is the
-// estimate in both cases.
+// graphNodes kernels, since capturing takes time. The last graph also has the validation. A step of
+// L hidden layers launches 2L+1 kernels fused (2L+3 if a large batch is gathered and its last dy
+// transposed) and 6L+7 unfused; 3L+4 is the estimate in both cases.
 const (
 	graphSteps = 100
 	graphNodes = 1 << 13
