@@ -11,8 +11,9 @@ type bucket struct {
 	n       int
 	layers  []int
 	weights uintptr           // in symmetric memory: of all layers, as the updates are
-	rounds  []kernels.Updates // there: the rounding of the weights, if they have rounded copies
-	adds    []kernels.Updates // elsewhere: the addition of the sums to the weights
+	// adds follows: after an all-reduce the addition of the sums to the weights, after an exchange the rounding of those
+	// weights that have rounded copies.
+	adds []kernels.Updates
 }
 
 // bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an

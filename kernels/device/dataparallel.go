@@ -75,7 +75,7 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	for i := range buckets {
 		b := &buckets[i]
 		if r.symmetric {
-			b.rounds = roundsOf(*b, r.weights)
+			b.adds = roundsOf(*b, r.weights)
 		} else {
 			b.adds = addsOf(*b, r.weights)
 		}

@@ -8,17 +8,10 @@ import (
 	"mlpool/kernels"
 )
 
-// exchange queues the exchange of a bucket with the other ranks, which changes the weights. Each rank rounds them if
-// it has rounded copies. Package mlpool/internal/scaling has the time.
-func (r *reducer) exchange(b bucket, queue interface {
-	Do(f func(stream uintptr) error) error
-	AddUpdates(all []kernels.Updates) error
-}) error {
-	err := queue.Do(func(stream uintptr) error { return r.comm.Exchange(b.weights, b.addr, b.n, stream) })
-	if err != nil || len(b.rounds) == 0 {
-		return err
-	}
-	return queue.AddUpdates(b.rounds)
+// exchange queues the exchange of a bucket with the other ranks, which changes the weights. Package
+// mlpool/internal/scaling has the time.
+func (r *reducer) exchange(b bucket, do func(func(stream uintptr) error) error) error {
+	return do(func(stream uintptr) error { return r.comm.Exchange(b.weights, b.addr, b.n, stream) })
 }
 
 // exchangeHere is move of a model of one bucket, on the main queue.
@@ -36,7 +29,12 @@ func (d *Device) exchangeHere() error {
 	if r.timed {
 		r.waited[0] = true
 	}
-	return errors.Join(stamp(moveStart, waitStart), r.exchange(r.buckets[0], d.queue), stamp(moveEnd, waitEnd))
+	b := r.buckets[0]
+	err := errors.Join(stamp(moveStart, waitStart), r.exchange(b, d.queue.Do), stamp(moveEnd))
+	if err == nil && len(b.adds) > 0 {
+		err = d.queue.AddUpdates(b.adds)
+	}
+	return errors.Join(err, stamp(waitEnd))
 }
 
 // allocUpdates allocates the memory of the buckets, which is symmetric if there can be such memory, and then has the

@@ -53,12 +53,13 @@ func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
 func (q *notedQueue) NewSideQueue() (SideQueue, error) {
 	side, err := q.HostQueue.NewSideQueue()
 	q.sides++
-	return &notedSide{side, q, -1, -1, false}, err
+	return &notedSide{side, q, q.sides == 2, -1, -1, false}, err
 }
 
 type notedSide struct {
 	SideQueue
 	q        *notedQueue
+	adds     bool // it is the queue of that name, and not moves
 	recorded int  // the last number
 	after    int  // the last number of another one that it waits for
 	moved    bool // it has moved something since it waited for the queue
@@ -92,8 +93,14 @@ func (n *notedSide) Do(f func(uintptr) error) error {
 	return n.SideQueue.Do(f)
 }
 
-func (n *notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
-func (n *notedSide) Close() error     { n.q.sides--; return n.SideQueue.Close() }
+func (n *notedSide) Join(i int) error {
+	if n.adds {
+		return n.q.note("wait for %d of adds", i)
+	}
+	return n.q.note("wait for %d", i)
+}
+
+func (n *notedSide) Close() error { n.q.sides--; return n.SideQueue.Close() }
 
 func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
 
@@ -102,7 +109,12 @@ func (q *notedQueue) adds(all []kernels.Updates) string {
 	var layers []int
 	for _, u := range all {
 		layers = append(layers, q.layers[u.W])
-		q.layers[u.X] = q.layers[u.W]
+		if u.X != 0 {
+			q.layers[u.X] = q.layers[u.W]
+		}
+	}
+	if all[0].X == 0 {
+		return fmt.Sprintf("round %v", layers)
 	}
 	return fmt.Sprintf("add %v", layers)
 }
@@ -132,7 +144,7 @@ func (o *rankOne) Exchange(w, x uintptr, n int, _ uintptr) error {
 			continue
 		}
 		for _, layer := range b.layers {
-			o.q.layers[r.updates[layer].addr()] = layer
+			o.q.layers[r.updates[layer].addr()], o.q.layers[r.weights[layer].addr()] = layer, layer
 		}
 		return o.q.note("exchange %v", b.layers)
 	}
@@ -150,9 +162,9 @@ func (o *rankOne) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 
 // dataParallel returns a device whose weights, of layers of these widths, are data-parallel, for
 // batches of up to rows rows. Its rank is one of a number of ranks.
-func dataParallel(t *testing.T, ranks int, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *rankOne, w []Tensor) {
+func dataParallel(t *testing.T, p kernels.Precision, ranks int, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *rankOne, w []Tensor) {
 	t.Helper()
-	q = &notedQueue{layers: map[uintptr]int{}}
+	q = &notedQueue{HostQueue: HostQueue{Precision: p}, layers: map[uintptr]int{}}
 	comm = &rankOne{q: q, size: ranks, symmetric: symmetric}
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
@@ -161,7 +173,7 @@ func dataParallel(t *testing.T, ranks int, symmetric bool, rows int, widths ...i
 		t.Fatal(err)
 	}
 	for i := range len(widths) - 1 {
-		one, err := d.FromDense("weights", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(widths[i], widths[i+1])))
+		one, err := d.Weights("weights", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(widths[i], widths[i+1])))
 		if err != nil {
 			t.Fatal(err)
 		}

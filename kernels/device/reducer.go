@@ -15,8 +15,9 @@ import (
 // queue, moves, exchanges them with the other ranks, or all-reduces them. An exchange also adds
 // them to the weights, in the order of the ranks, in CTAs so small that they run while those of GEMMs do.
 // After an all-reduce another side queue, adds, adds the sums in such CTAs, while the next bucket moves; the order of
-// those sums is the library's, the same in every run. The next operation that reads the weights waits for that. A
-// model of one bucket has no work to hide this behind: its main queue exchanges it, or adds the sums, itself.
+// those sums is the library's, the same in every run. After an exchange it rounds the weights, if they have rounded
+// copies. The next operation that reads the weights waits for that. A model of one bucket has no work to hide this
+// behind: its main queue does all of it.
 //
 // An exchange needs symmetric memory. That is the collective's, and not in the allocator's statistics. During the
 // training the weights are in it too. An all-reduce waits for SMs, and then takes some from the next GEMM.
@@ -69,8 +70,8 @@ type deferredWgrad struct {
 // deferred reports whether a layer's wgrad is queued after all dgrads.
 func (r *reducer) deferred(layer int) bool { return layer < r.early || layer == len(r.weights)-1 }
 
-// move queues the exchange of a bucket; or an all-reduce, and the addition of the sums to the weights, unless the main
-// queue adds them.
+// move queues the exchange of a bucket and the rounding of its weights; or an all-reduce, and the addition of the sums to
+// the weights, unless the main queue adds them.
 func (d *Device) move(i int) error {
 	r := d.reducer
 	if r.symmetric && len(r.buckets) == 1 {
@@ -87,7 +88,7 @@ func (d *Device) move(i int) error {
 	}
 	var err error
 	if r.symmetric {
-		err = r.exchange(b, r.moves)
+		err = r.exchange(b, r.moves.Do)
 	} else {
 		err = r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(b.addr, b.n, stream) })
 	}
@@ -113,17 +114,17 @@ func (d *Device) move(i int) error {
 	return r.adds.Record(i)
 }
 
-// The queues that add updates to the weights.
+// The queues that add updates to the weights, or round these. With onMoves there is nothing to add or round.
 const (
 	onMoves = iota
 	onAdds
 	onMain
 )
 
-// adder returns the queue that adds the updates.
+// adder returns the queue that does a bucket's adds.
 func (r *reducer) adder() int {
 	switch {
-	case r.symmetric:
+	case !slices.ContainsFunc(r.buckets, func(b bucket) bool { return len(b.adds) > 0 }):
 		return onMoves
 	case len(r.buckets) > 1:
 		return onAdds
@@ -245,7 +246,7 @@ func (d *Device) TimeAllReduce() {
 }
 
 // AllReduceTimes returns the total time of moving the buckets of the timed step, in an exchange with the
-// addition to the weights, and the part of it for which the queue waited until all were added. All
+// addition to the weights, and the part of it for which the queue waited until all were added, or rounded. All
 // work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer

@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/kernels"
 	"mlpool/kernels/nn"
 )
 
@@ -74,8 +75,11 @@ func (o ordered) all(symmetric bool) (all []string) {
 func (o ordered) next(symmetric bool) (all []string) {
 	last := slices.IndexFunc(o.forward, func(op string) bool { return op == fmt.Sprint("wait for ", len(o.buckets)-1) })
 	for i, op := range o.forward {
-		if symmetric && i < last && strings.HasPrefix(op, "forward") {
+		switch {
+		case symmetric && i < last && strings.HasPrefix(op, "forward"):
 			op += " beside an exchange"
+		case !symmetric && strings.HasPrefix(op, "wait"):
+			op += " of adds"
 		}
 		all = append(all, op)
 	}
@@ -83,13 +87,17 @@ func (o ordered) next(symmetric bool) (all []string) {
 }
 
 func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) {
-	d, q, _, w := dataParallel(t, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
-	all := []string{"wait for 3"} // which is for those before it, too
+	d, q, _, w := dataParallel(t, kernels.FP32, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
+	last := fmt.Sprint("wait for ", len(expected.buckets)-1)
+	if !symmetric {
+		last += " of adds"
+	}
+	all := []string{last} // which is for those before it, too
 	begin := []string{"all-reduce", fmt.Sprint("wait for ", len(expected.buckets))}
 	for _, layers := range expected.buckets {
 		begin = append(begin, exchangedOps(symmetric, layers)...)
 	}
-	begin = append(begin, fmt.Sprint("wait for ", len(expected.buckets)-1))
+	begin = append(begin, last)
 	if !slices.Equal(q.log, begin) {
 		t.Errorf("DataParallel does %q, want %q", q.log, begin)
 	}
@@ -148,8 +156,20 @@ func TestOneBucket(t *testing.T) {
 		false: {"all-reduce", "wait for 1", "all-reduce", "wait for 0", "add [1 0]"},
 		true:  {"all-reduce", "wait for 1", "exchange [1 0]"},
 	} {
-		if _, q, _, _ := dataParallel(t, 2, symmetric, 4, 4, 4, 2); !slices.Equal(q.log, want) {
+		if _, q, _, _ := dataParallel(t, kernels.FP32, 2, symmetric, 4, 4, 4, 2); !slices.Equal(q.log, want) {
 			t.Errorf("symmetric memory %v: %q, want %q", symmetric, q.log, want)
+		}
+	}
+}
+
+// TestRounds has rounded copies of weights, which are rounded while the next bucket moves.
+func TestRounds(t *testing.T) {
+	for widths, want := range map[[4]int][]string{
+		{1500, 1500, 1500, 10}: {"all-reduce", "wait for 2", "exchange [2 0]", "on the side, round [2 0]", "exchange [1]", "on the side, round [1]", "wait for 1 of adds"},
+		{4, 4, 4, 2}:           {"all-reduce", "wait for 1", "exchange [2 0 1]", "round [2 0 1]"},
+	} {
+		if _, q, _, _ := dataParallel(t, kernels.BF16, 2, true, 4, widths[:]...); !slices.Equal(q.log, want) {
+			t.Errorf("%v: %q, want %q", widths, q.log, want)
 		}
 	}
 }
@@ -191,7 +211,7 @@ func TestBuckets(t *testing.T) {
 
 // TestReduceFaults wants errors of wrong calls, and after the end of a rank.
 func TestReduceFaults(t *testing.T) {
-	d, _, comm, w := dataParallel(t, 2, false, 4, 4, 4, 4)
+	d, _, comm, w := dataParallel(t, kernels.FP32, 2, false, 4, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
 	defer func() {
 		if err := d.Forget(); err != nil {
