@@ -94,7 +94,7 @@ func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 	case d.err != nil:
 	case d.reducer == nil:
 		d.wgradStep(layer, w, x, dy)
-	case d.reducer.deferred(layer):
+	case deferred(layer, len(d.reducer.weights), d.reducer.early):
 		d.reducer.late[layer] = deferredWgrad{x, dy}
 	default:
 		d.wgradUpdate(layer, x, dy)
@@ -235,7 +235,7 @@ func (d *Device) deferredWgrads() {
 	}
 	for _, b := range r.buckets {
 		for _, layer := range b.layers {
-			if d.err == nil && r.deferred(layer) {
+			if d.err == nil && deferred(layer, len(r.weights), r.early) {
 				late := r.late[layer]
 				d.wgradUpdate(layer, late.x, late.dy)
 			}

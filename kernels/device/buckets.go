@@ -10,7 +10,7 @@ type bucket struct {
 	addr    uintptr
 	n       int
 	layers  []int
-	weights uintptr           // in symmetric memory: of all layers, as the updates are
+	weights uintptr // in symmetric memory: of all layers, as the updates are
 	// adds follows: after an all-reduce the addition of the sums to the weights, after an exchange the rounding of those
 	// weights that have rounded copies.
 	adds []kernels.Updates
@@ -25,27 +25,35 @@ const bucketBytes = 6 << 20
 // long, and it does.
 const lateRows = 2048
 
-// earlyFrom returns the layer from which on wgrads come early, except the last layer's.
+// earlyFrom returns the layer from which on wgrads come early, except those of the last two layers. The next forward pass
+// reads the top hidden layer late, so its wgrad comes last.
 func earlyFrom(layers, rows int, values Kind) int {
 	if rows >= lateRows && values != BF16 {
 		return layers
 	}
-	return (layers + 1) / 2
+	return (layers - 1) / 2
 }
 
 // layerOrder returns the order of the wgrads of a Backward: see reducer. The small last layer comes
 // with the first: a wgrad between hidden layers is often one full wave of CTAs, which a few more CTAs
 // would make two.
 func layerOrder(layers, early int) (order []int) {
-	for i := layers - 2; i >= early; i-- {
-		order = append(order, i)
+	for i := layers - 1; i >= 0; i-- {
+		if !deferred(i, layers, early) {
+			order = append(order, i)
+		}
 	}
 	order = append(order, layers-1)
-	for i := range min(early, layers-1) {
-		order = append(order, i)
+	for i := range layers - 1 {
+		if deferred(i, layers, early) {
+			order = append(order, i)
+		}
 	}
 	return order
 }
+
+// deferred reports whether a layer's wgrad is queued after all dgrads.
+func deferred(layer, layers, early int) bool { return layer < early || layer >= layers-2 }
 
 // bucketsOf divides layers into buckets, in their order of a Backward.
 func bucketsOf(w []Tensor, early int) (buckets []bucket) {

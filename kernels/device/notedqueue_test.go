@@ -31,15 +31,17 @@ func (q *notedQueue) Classifier(c kernels.Classifier) error {
 }
 
 func (q *notedQueue) GEMM(g kernels.GEMM) error {
-	switch {
-	case g.Layout == kernels.NT:
+	if g.Layout == kernels.NT {
 		return q.note("dgrad %d", q.layers[g.B])
-	case g.Prefetch&kernels.PrefetchB != 0:
-		return q.note("forward %d, prefetched", q.layers[g.B])
-	case g.Beside:
-		return q.note("forward %d beside an exchange", q.layers[g.B])
 	}
-	return q.note("forward %d", q.layers[g.B])
+	op := fmt.Sprintf("forward %d", q.layers[g.B])
+	if g.Prefetch&kernels.PrefetchB != 0 {
+		op += ", prefetched"
+	}
+	if g.Beside {
+		op += " beside an exchange"
+	}
+	return q.note("%s", op)
 }
 
 func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {

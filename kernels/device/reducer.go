@@ -24,7 +24,8 @@ import (
 //
 // The side queues work during the rest of the backward pass and the next forward pass, which starts
 // at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches, and in bf16, this
-// leaves too little time to move all updates, so wgrads of the upper half of the layers come early. The side
+// leaves too little time to move all updates, so wgrads of upper layers come early; not that of the top hidden layer,
+// which the next forward pass reads late. The side
 // queues touch only updates and weights: outputs of a step stay on one queue, and are freed in its
 // order. A capture includes the side queues, and joins them at the end.
 type reducer struct {
@@ -66,9 +67,6 @@ type deferredWgrad struct {
 	x  Tensor
 	dy gradient
 }
-
-// deferred reports whether a layer's wgrad is queued after all dgrads.
-func (r *reducer) deferred(layer int) bool { return layer < r.early || layer == len(r.weights)-1 }
 
 // move queues the exchange of a bucket and the rounding of its weights; or an all-reduce, and the addition of the sums to
 // the weights, unless the main queue adds them.
