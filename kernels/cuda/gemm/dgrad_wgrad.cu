@@ -191,14 +191,14 @@ struct Fused {
       const float *from = shared + (first + row) * LINE_N + x;
       float4 v = *(const float4 *)from;
 #pragma unroll
-      for (int i = 1; i < WARPS; i++) add(v, *(const float4 *)(from + i * PART));
+      for (int i = 1; i < WARPS; i++) v = v + *(const float4 *)(from + i * PART);
       return v;
     };
     float *inbox = shared + INBOX + 4 * threadIdx.x;
     st_async(mapa(inbox, other), sum(M / 2 * other), mapa(inbox_full, other));
     float4 v = sum(M / 2 * rank), y = *(const float4 *)(shared + ALL_Y + m * LINE_N + x);
     mbarrier_wait(inbox_full, 0);
-    add(v, *(const float4 *)inbox);
+    v = v + *(const float4 *)inbox;
     if (m < p.m && n0 + x < p.n) *(float4 *)(p.c + int64_t(m) * p.n + n0 + x) = Epilogue<NT>{p}(m, n0 + x, v, y);
   }
 

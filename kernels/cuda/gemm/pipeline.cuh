@@ -9,6 +9,8 @@
 
 #include "bf16.cuh"
 
+__device__ inline float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
 namespace gemm {
 
 // bar_sync is a named barrier, 1 to 15, for some of the warps of a CTA.
@@ -120,8 +122,6 @@ __device__ void ldmatrix(unsigned (&r)[2], unsigned at) {
   else asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 #endif
 }
-
-__device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
 
 // ld_float4 reads four floats, or four bf16 as floats, or the first left of them and else zeros, past L1: for what a
 // CTA reads once.

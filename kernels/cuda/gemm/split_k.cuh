@@ -63,7 +63,7 @@ struct TileEpilogue {
     const float *from = parts + e / ROW * LD + e % ROW * 4;
     float4 v = *(const float4 *)from;
 #pragma unroll
-    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(from + s * PART));
+    for (int s = 1; s < SLICES; s++) v = v + *(const float4 *)(from + s * PART);
     return v;
   }
 
@@ -90,7 +90,7 @@ struct TileEpilogue {
       } else {
         v = inbox[e - share * rank];
 #pragma unroll 1
-        for (int r = 1; r < ranks; r++) add(v, inbox[e + share * (r - rank)]);
+        for (int r = 1; r < ranks; r++) v = v + inbox[e + share * (r - rank)];
       }
       store(int64_t(y) * g.n + x, epilogue(y, x, v, COPIES_OLD ? copied[i * THREADS + threadIdx.x] : old[OLD && !COPIES_OLD ? i : 0]), g.n - x);
     }

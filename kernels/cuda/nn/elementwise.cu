@@ -29,8 +29,6 @@ __device__ bool whole_float4(uintptr_t w, uintptr_t x, uintptr_t rounded) {
   return (w | x) % sizeof(float4) == 0 && rounded % (4 * sizeof(bf16)) == 0;
 }
 
-__device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
-
 // add_updates runs while CTAs of warpgroup.cu do, which leave 1024 registers of each quarter of an SM, 32 for
 // a thread of a CTA of UPDATE_THREADS, and, of some GEMMs, 32 KiB of its shared memory. These registers cannot hold loads
 // in flight. So loads go to shared memory, where each thread has space for STAGES float4s of the weights and

@@ -3,6 +3,7 @@
 // memory, to the weights, and stores these to the memory of all. So a rank receives, and sends, 2·S·(N−1)/N bytes for S
 // bytes of weights on N ranks.
 #include "gemm/gemm.cuh"
+#include "gemm/pipeline.cuh"
 #include "gemm/tma.cuh"
 #include "warp.cuh"
 
@@ -47,8 +48,6 @@ __device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t
     if (i % POLLS == 0 && load_acquire(stop)) return false;
   return true;
 }
-
-__device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
 // Like add_updates, exchange runs while CTAs of warpgroup.cu do: see there for registers and shared memory. With TMA a
 // CTA loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from
