@@ -13,15 +13,18 @@ const (
 )
 
 // An Exchange adds the updates of all ranks to the weights of all ranks: w[N] += the sum over the ranks of x[N], in
-// their order. All ranks have the same weights before it and after it, bit for bit. Each computes one part of them.
+// their order. All ranks have the same weights before it and after it, bit for bit. Each computes one part of them: N/ranks
+// elements, in the order of the ranks. With Rounded a rank changes w only in its part, and what all ranks get is the new
+// weights in bf16. That is enough where GEMMs read only these, and a quarter less to move.
 type Exchange struct {
 	// Memory is where this rank reaches the memory of [NewIPC] of each rank. After the flags, which only exchanges
-	// write, each has weights and updates, both at the same place in all of them: Weights and Updates count in bytes
-	// from its begin, and are multiples of 16.
+	// write, each has weights, updates and perhaps weights in bf16, at the same places in all of them: Weights, Updates and
+	// Rounded count in bytes from its begin, and are multiples of 16.
 	Memory           []uintptr
 	Rank             int
 	Weights, Updates int
-	N                int       // a multiple of 64 times the number of ranks
+	Rounded          int       // or 0
+	N                int       // a multiple of 64 times the number of ranks, up to 2^32
 	Abort            AbortFlag // once it is set, kernels that wait for another rank end, and leave their work undone
 }
 

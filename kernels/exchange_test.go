@@ -7,15 +7,16 @@ import (
 
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/ref"
 )
 
 // TestExchangeOfOne does exchanges of a single rank, for which it needs no other process: part of a tile, and more
-// tiles than an SM has, three times each. Package gpu has the test of several.
+// tiles than an SM has, three times each, without and with weights in bf16. Package gpu has the test of several.
 func TestExchangeOfOne(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const most, times = 64 * 40_001, 3
 	s := newStream(t)
-	addr, _, err := kernels.NewIPC(kernels.ExchangeFlags + 2*4*most)
+	addr, _, err := kernels.NewIPC(kernels.ExchangeFlags + (2*4+2)*most)
 	try(t, err)
 	abort, err := kernels.NewAbortFlag()
 	try(t, err)
@@ -33,8 +34,13 @@ func TestExchangeOfOne(t *testing.T) {
 		}
 		return v
 	}
-	for _, n := range []int{0, 64, 64 * 3, 64 * 1000, most} {
-		w, x, got := random(n), random(n), make([]float32, n)
+	sizes := []int{0, 64, 64 * 3, 64 * 1000, most}
+	for i, n := range append(sizes, sizes...) {
+		w, x, got, inBF16 := random(n), random(n), make([]float32, n), make([]ref.BF16, n)
+		if e.Rounded = 0; i >= len(sizes) {
+			e.Rounded = e.Updates + 4*most
+			try(t, s.Fill(addr+uintptr(e.Rounded), 0, 2*n))
+		}
 		try(t, s.Upload(addr+uintptr(e.Weights), bytesOf(w)))
 		try(t, s.Upload(addr+uintptr(e.Updates), bytesOf(x)))
 		e.N = n
@@ -42,12 +48,16 @@ func TestExchangeOfOne(t *testing.T) {
 			try(t, s.Exchange(e))
 		}
 		try(t, s.Download(bytesOf(got), addr+uintptr(e.Weights)))
+		try(t, s.Download(bytesOf(inBF16), addr+uintptr(e.Rounded)))
 		for i, v := range got {
 			for range times {
 				w[i] += x[i]
 			}
 			if v != w[i] {
 				t.Fatalf("%d numbers: number %d is %v, want %v", n, i, v, w[i])
+			}
+			if e.Rounded != 0 && inBF16[i] != ref.ToBF16(v) {
+				t.Fatalf("%d numbers: number %d in bf16 is %v, want %v", n, i, inBF16[i].Float32(), v)
 			}
 		}
 	}
@@ -58,6 +68,8 @@ func TestExchangeOfOne(t *testing.T) {
 		"32 numbers":       func(e *kernels.Exchange) { e.N = 32 },
 		"weights in flags": func(e *kernels.Exchange) { e.Weights = 0 },
 		"no whole float4":  func(e *kernels.Exchange) { e.Updates += 4 },
+		"bf16 in flags":    func(e *kernels.Exchange) { e.Rounded = 16 },
+		"bf16 unaligned":   func(e *kernels.Exchange) { e.Rounded = kernels.ExchangeFlags + 8 },
 		"no abort flag":    func(e *kernels.Exchange) { e.Abort = 0 },
 	} {
 		bad := e

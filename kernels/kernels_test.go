@@ -133,8 +133,8 @@ func malloc(t testing.TB, bytes int) uintptr {
 	return p
 }
 
-func bytesOf(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+func bytesOf[T any](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(*new(T))))
 }
 
 // A bad call is an error, and does not stay for the next call to return.

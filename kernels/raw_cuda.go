@@ -173,8 +173,8 @@ var _ = [1]struct{}{}[(MaxRanks-C.KERNELS_MAX_RANKS)|(ExchangeFlags-C.KERNELS_EX
 
 func (s Stream) exchange(e Exchange) error {
 	c := C.kernels_exchange{
-		stop: C.uintptr_t(e.Abort), weights: C.int64_t(e.Weights), updates: C.int64_t(e.Updates), n: C.int64_t(e.N),
-		rank: C.int(e.Rank), ranks: C.int(len(e.Memory)),
+		stop: C.uintptr_t(e.Abort), weights: C.int64_t(e.Weights), updates: C.int64_t(e.Updates), rounded: C.int64_t(e.Rounded),
+		n: C.int64_t(e.N), rank: C.int(e.Rank), ranks: C.int(len(e.Memory)),
 	}
 	for i, addr := range e.Memory[:min(len(e.Memory), MaxRanks)] {
 		c.base[i] = C.uintptr_t(addr)

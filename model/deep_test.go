@@ -79,7 +79,7 @@ type counting struct {
 	exchanges *int
 }
 
-func (c counting) Exchange(w, x uintptr, n int, stream uintptr) error {
+func (c counting) Exchange(u collective.Updates, stream uintptr) error {
 	*c.exchanges++
-	return c.Collective.Exchange(w, x, n, stream)
+	return c.Collective.Exchange(u, stream)
 }

@@ -187,7 +187,7 @@ func (reducing) AllocSymmetric(int) (uintptr, func() error, error) {
 	return 0, nil, errors.ErrUnsupported
 }
 
-func (reducing) Exchange(uintptr, uintptr, int, uintptr) error {
+func (reducing) Exchange(collective.Updates, uintptr) error {
 	return errors.New("an exchange without memory for it")
 }
 
@@ -214,11 +214,11 @@ func (d *dying) AllReduce(x uintptr, n int, stream uintptr) error {
 	return d.Collective.AllReduce(x, n, stream)
 }
 
-func (d *dying) Exchange(w, x uintptr, n int, stream uintptr) error {
+func (d *dying) Exchange(u collective.Updates, stream uintptr) error {
 	if err := d.live(); err != nil {
 		return err
 	}
-	return d.Collective.Exchange(w, x, n, stream)
+	return d.Collective.Exchange(u, stream)
 }
 
 // TestRankDies ends each rank in turn at one of its first collectives. All end with its reason and leak

@@ -11,6 +11,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/collective"
 	"mlpool/kernels/device"
 	"mlpool/kernels/nn"
 	"mlpool/model"
@@ -44,8 +45,15 @@ func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
 	return m.on(stream).Step(nn.Update{Rate: -1}, x, 0, x, n)
 }
 
-func (m mirror) Exchange(w, x uintptr, n int, stream uintptr) error {
-	return m.on(stream).Step(nn.Update{Rate: -2}, w, 0, x, n)
+func (m mirror) Exchange(u collective.Updates, stream uintptr) error {
+	err := m.on(stream).Step(nn.Update{Rate: -2}, u.W, 0, u.X, u.N)
+	switch {
+	case err != nil || u.Rounded == 0:
+		return err
+	case stream != 0:
+		return kernels.Stream(stream).Round(kernels.BF16, u.Rounded, u.W, u.N)
+	}
+	return (&device.HostQueue{Precision: kernels.BF16}).Round(u.Rounded, u.W, u.N)
 }
 
 func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {

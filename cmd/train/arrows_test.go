@@ -23,8 +23,8 @@ var mayImport = map[string][]string{
 	"mlpool/kernels":                         {"mlpool/kernels/nn"},
 	"mlpool/kernels/nn":                      {},
 	"mlpool/kernels/ref":                     {"mlpool/kernels/nn"},
-	"mlpool/kernels/collective":              {},
-	"mlpool/kernels/collective/gpu":          {"mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/nccl", "mlpool/kernels/nn"},
+	"mlpool/kernels/collective":              {"mlpool/kernels/nn", "mlpool/kernels/ref"},
+	"mlpool/kernels/collective/gpu":          {"mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/kernels/nccl":                    {},
 	"mlpool/kernels/kerneltest":              {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/kernels/emulator/translate":      {},
@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/collective/launch":       {},
 	"mlpool/cmd/libmlpool":                   {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/allocator/observe", "mlpool/configs", "mlpool/kernels/nn"},
 	"mlpool/cmd/train/internal/dataset":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/nn", "mlpool/model"},
-	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/gpu", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn"},
+	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/gpu", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/cmd/train/internal/backend":      {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/cmd/train/internal/recording":    {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/cmd/train/internal/compare":      {"mlpool/allocator", "mlpool/configs", "mlpool/kernels/nn"},
@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"mlpool/tools/plot":             {"mlpool/internal/plotstyle"},
 	"mlpool/tools/sbom":             {},
 	"mlpool/tools/figures":          {"mlpool/internal/plotstyle"},
-	"mlpool/tools/allocbench":       {"mlpool/allocator", "mlpool/allocator/allocatortest/fake", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
+	"mlpool/tools/allocbench":       {"mlpool/allocator", "mlpool/allocator/allocatortest/fake", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/tools/allocbench/peers": {"mlpool/allocator"},
 }
 

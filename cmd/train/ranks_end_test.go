@@ -95,8 +95,8 @@ func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
 	return f.at(x, func() error { return f.Local.AllReduce(x, n, stream) })
 }
 
-func (f *failing) Exchange(w, x uintptr, n int, stream uintptr) error {
-	return f.at(w, func() error { return f.Local.Exchange(w, x, n, stream) })
+func (f *failing) Exchange(u collective.Updates, stream uintptr) error {
+	return f.at(u.W, func() error { return f.Local.Exchange(u, stream) })
 }
 
 func (f *failing) at(x uintptr, do func() error) error {
@@ -167,9 +167,9 @@ func (a asleep) AllReduce(x uintptr, n int, stream uintptr) error {
 	return a.Local.AllReduce(x, n, stream)
 }
 
-func (a asleep) Exchange(w, x uintptr, n int, stream uintptr) error {
+func (a asleep) Exchange(u collective.Updates, stream uintptr) error {
 	a.come <- struct{}{}
-	err := a.Local.Exchange(w, x, n, stream)
+	err := a.Local.Exchange(u, stream)
 	if err != nil {
 		<-a.up
 	}

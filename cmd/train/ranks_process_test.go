@@ -177,8 +177,8 @@ func stopped() {
 // stopping is a rank whose process stops in its first exchange.
 type stopping struct{ *collective.Local }
 
-func (s stopping) Exchange(w, x uintptr, n int, stream uintptr) error {
-	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.Exchange(w, x, n, stream))
+func (s stopping) Exchange(u collective.Updates, stream uintptr) error {
+	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.Exchange(u, stream))
 }
 
 // stoppedRank returns the process of rank 1 of 3, which is killed after hang.

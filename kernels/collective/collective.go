@@ -20,12 +20,9 @@ type Collective interface {
 	// ranks. All ranks must make the same calls, with the same n, in the same order.
 	AllReduce(x uintptr, n int, stream uintptr) error
 
-	// Exchange queues on a stream: w[i] += the sum of x[i] over the ranks, in their order, for n
-	// float32, on all ranks. w has the same bits on all of them, before and after. w and x are in
-	// memory of one AllocSymmetric, at the same places on all ranks, on boundaries of 16 bytes, and
-	// n is a multiple of 64·Size(). All ranks must make the same calls, as with AllReduce, each on
-	// one stream.
-	Exchange(w, x uintptr, n int, stream uintptr) error
+	// Exchange queues an exchange of updates on a stream. All ranks must make the same calls, as with
+	// AllReduce, each on one stream.
+	Exchange(u Updates, stream uintptr) error
 
 	// AllocSymmetric returns memory that all ranks read and write, and a function that gives it
 	// back once all work is done. All ranks call it together, with the same number of bytes. If one
@@ -40,4 +37,13 @@ type Collective interface {
 
 	// Close releases the rank's resources, once its work is done.
 	Close() error
+}
+
+// Updates X[N], of float32, of all ranks are added to weights W[N], in the order of the ranks. All ranks have the same
+// weights before and after, bit for bit. With Rounded, which is not 0, a rank changes only its part of W, N/Size()
+// elements in the order of the ranks, and all ranks get the new weights in bf16 there. The arrays are in memory of one
+// AllocSymmetric, at the same places on all ranks, on boundaries of 16 bytes. N is a multiple of 64·Size().
+type Updates struct {
+	W, X, Rounded uintptr
+	N             int
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
+
+	"mlpool/kernels/ref"
 )
 
 // group is a group of ranks in one process.
@@ -25,7 +27,9 @@ type group struct {
 type call struct {
 	name string
 	x    []float32
-	w    []float32 // of an exchange, whose x are the updates
+	// Of an exchange, whose x are the updates:
+	w       []float32
+	rounded []ref.BF16 // if not empty, each rank changes its part of w
 }
 
 // Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce and
@@ -56,11 +60,15 @@ func (l *Local) Size() int { return len(l.group.calls) }
 
 // AllReduce adds up in the order of the ranks.
 func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
-	return l.meet(call{"all-reduces", floatsAt(x, n), nil}, (*group).reduce)
+	return l.meet(call{"all-reduces", arrayAt[float32](x, n), nil, nil}, (*group).reduce)
 }
 
-func (l *Local) Exchange(w, x uintptr, n int, _ uintptr) error {
-	return l.meet(call{"exchanges", floatsAt(x, n), floatsAt(w, n)}, (*group).exchange)
+func (l *Local) Exchange(u Updates, _ uintptr) error {
+	c := call{"exchanges", arrayAt[float32](u.X, u.N), arrayAt[float32](u.W, u.N), nil}
+	if u.Rounded != 0 {
+		c.rounded = arrayAt[ref.BF16](u.Rounded, u.N)
+	}
+	return l.meet(c, (*group).exchange)
 }
 
 // meet waits for the calls of all ranks. The last one does the work.
@@ -118,11 +126,19 @@ func (g *group) reduce() {
 
 func (g *group) exchange() {
 	g.add()
-	for i, w := range g.calls[0].w {
-		g.sum[i] = w + g.sum[i]
+	part := len(g.sum) / len(g.calls)
+	for rank, of := range g.calls {
+		for i := rank * part; i < (rank+1)*part; i++ {
+			g.sum[i] = of.w[i] + g.sum[i]
+			of.w[i] = g.sum[i]
+		}
 	}
 	for _, c := range g.calls {
-		copy(c.w, g.sum)
+		if c.rounded != nil {
+			ref.Round(c.rounded, g.sum, len(g.sum))
+		} else {
+			copy(c.w, g.sum)
+		}
 	}
 }
 
@@ -178,11 +194,11 @@ func (l *Local) Close() error {
 	return nil
 }
 
-// floatsAt returns the n float32 at an address of host memory, which its allocator keeps
+// arrayAt returns the n elements at an address of host memory, which its allocator keeps
 // alive. The address is read as a pointer rather than converted, which go vet would reject.
-func floatsAt(addr uintptr, n int) []float32 {
+func arrayAt[T float32 | ref.BF16](addr uintptr, n int) []T {
 	if n <= 0 {
-		return []float32{}
+		return []T{}
 	}
-	return unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
+	return unsafe.Slice((*T)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }

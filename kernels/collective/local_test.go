@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"mlpool/kernels/collective"
+	"mlpool/kernels/ref"
 )
 
 // together runs f on each rank of a group and returns the errors.
@@ -69,11 +70,13 @@ func TestLocalExchanges(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 5, 8} {
 		for _, err := range together(collective.NewLocal(size), func(l *collective.Local) error {
 			n := 64 * size
-			w, free, err := l.AllocSymmetric(4 * 2 * n)
+			w, free, err := l.AllocSymmetric((4*2 + 2) * n)
 			if err != nil {
 				return err
 			}
+			x, rounded := w+uintptr(4*n), w+uintptr(4*2*n)
 			all := unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&w))), 2*n)
+			inBF16 := unsafe.Slice((*ref.BF16)(*(*unsafe.Pointer)(unsafe.Pointer(&rounded))), n)
 			update := func(rank, i, round int) float32 { return float32(round+i) / float32(3+rank) }
 			want := make([]float32, n)
 			for round := range 10 {
@@ -85,11 +88,21 @@ func TestLocalExchanges(t *testing.T) {
 					}
 					want[i] += sum
 				}
-				if err := l.Exchange(w, w+uintptr(4*n), n, 0); err != nil {
+				// After the fifth round each rank has its part of the weights only.
+				u, first, end := collective.Updates{W: w, X: x, N: n}, 0, n
+				if round >= 5 {
+					u.Rounded, first, end = rounded, 64*l.Rank(), 64*(l.Rank()+1)
+				}
+				if err := l.Exchange(u, 0); err != nil {
 					return err
 				}
-				if !slices.Equal(all[:n], want) {
-					return fmt.Errorf("rank %d of %d, round %d: weights %v, want %v", l.Rank(), size, round, all[:n], want)
+				if !slices.Equal(all[first:end], want[first:end]) {
+					return fmt.Errorf("rank %d of %d, round %d: weights %v, want %v", l.Rank(), size, round, all[first:end], want[first:end])
+				}
+				for i, v := range want {
+					if u.Rounded != 0 && inBF16[i] != ref.ToBF16(v) {
+						return fmt.Errorf("rank %d of %d, round %d: weight %d in bf16 is %v, want %v", l.Rank(), size, round, i, inBF16[i].Float32(), v)
+					}
 				}
 			}
 			return errors.Join(free(), l.Close())
@@ -134,7 +147,7 @@ func TestLocalEnds(t *testing.T) {
 		{"not the same collective", func(l *collective.Local) error {
 			x, y := make([]float32, 6), make([]float32, 6)
 			if l.Rank() == 1 {
-				return l.Exchange(addr(x), addr(y), 6, 0)
+				return l.Exchange(collective.Updates{W: addr(x), X: addr(y), N: 6}, 0)
 			}
 			return l.AllReduce(addr(x), 6, 0)
 		}, "rank 1 exchanges 6 numbers, and rank 0 all-reduces 6"},

@@ -103,7 +103,7 @@ typedef struct {
 enum { KERNELS_MAX_RANKS = 16, KERNELS_EXCHANGE_FLAGS = 256 };
 typedef struct {
   uintptr_t base[KERNELS_MAX_RANKS], stop;
-  int64_t weights, updates, n;
+  int64_t weights, updates, rounded, n;
   int rank, ranks;
 } kernels_exchange;
 int kernels_exchange_updates(uintptr_t stream, kernels_exchange e);

@@ -10,10 +10,9 @@ type bucket struct {
 	addr    uintptr
 	n       int
 	layers  []int
-	weights uintptr // in symmetric memory: of all layers, as the updates are
-	// adds follows: after an all-reduce the addition of the sums to the weights, after an exchange the rounding of those
-	// weights that have rounded copies.
-	adds []kernels.Updates
+	weights uintptr           // in symmetric memory: of all layers, as the updates are
+	rounded uintptr           // likewise their rounded copies, if they have such
+	adds    []kernels.Updates // after an all-reduce: the addition of the sums to the weights
 }
 
 // bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an

@@ -74,9 +74,7 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	}
 	for i := range buckets {
 		b := &buckets[i]
-		if r.symmetric {
-			b.adds = roundsOf(*b, r.weights)
-		} else {
+		if !r.symmetric {
 			b.adds = addsOf(*b, r.weights)
 		}
 		own := b.addr
@@ -132,14 +130,15 @@ func (d *Device) returnWeights() (err error) {
 	return err
 }
 
-// EndDataParallel frees the memory of DataParallel, and brings the weights back to where they were.
+// EndDataParallel frees the memory of DataParallel, and brings the weights back to where they were. In bf16 these are
+// whole if no step followed the last Dense or Checksum of weights; else a rank has its part of them only.
 func (d *Device) EndDataParallel() error {
 	r := d.reducer
 	if r == nil || r.updates == nil {
 		return nil
 	}
 	err := errors.Join(d.waitAll(), d.returnWeights())
-	r.weights, r.updates = nil, nil
+	r.weights, r.updates, r.parted = nil, nil, false
 	// After an error the side queues may still use the memory, which the collective gets back.
 	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.symmetric {
 		err = errors.Join(err, d.queue.Synchronize())

@@ -92,6 +92,9 @@ func (d *Device) Replay(key int, f func() error) error {
 		return err
 	}
 	d.last.forget()
+	if r := d.reducer; r != nil {
+		r.parted = r.updates != nil && r.rounds()
+	}
 	return g.Launch()
 }
 
@@ -182,7 +185,8 @@ func (d *Device) upload(t Tensor, raw []byte) error {
 	return d.queue.Upload(t.addr(), raw)
 }
 
-// Dense copies t to the host, after the work queued so far.
+// Dense copies t to the host, after the work queued so far. All ranks call it together for weights that changed since the
+// last Dense or Checksum of weights.
 func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	if t.indices != 0 {
 		return nil, fmt.Errorf("device: %v is a gathered view: it cannot be copied", t)
@@ -191,15 +195,16 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 		return d.widened(t)
 	}
 	h, raw := newDense(t)
-	return h, errors.Join(d.waitAll(), d.queue.Download(raw, t.addr()), d.collectiveErr())
+	return h, errors.Join(d.whole(t), d.queue.Download(raw, t.addr()), d.collectiveErr())
 }
 
-// Checksum returns a sum of the bits of t, after the work queued so far.
+// Checksum returns a sum of the bits of t, after the work queued so far. Ranks call it for weights as they
+// call Dense.
 func (d *Device) Checksum(t Tensor) (uint64, error) {
 	if !t.floats() {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
 	}
-	if err := d.waitAll(); err != nil {
+	if err := d.whole(t); err != nil {
 		return 0, err
 	}
 	d.last.forget()

@@ -6,12 +6,49 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/collective"
 )
 
-// exchange queues the exchange of a bucket with the other ranks, which changes the weights. Package
-// mlpool/internal/scaling has the time.
+// exchange queues the exchange of a bucket with the other ranks, which changes the weights, or a rank's part of them and
+// all rounded copies. Package mlpool/internal/scaling has the time.
 func (r *reducer) exchange(b bucket, do func(func(stream uintptr) error) error) error {
-	return do(func(stream uintptr) error { return r.comm.Exchange(b.weights, b.addr, b.n, stream) })
+	return do(func(stream uintptr) error {
+		return r.comm.Exchange(collective.Updates{W: b.weights, X: b.addr, Rounded: b.rounded, N: b.n}, stream)
+	})
+}
+
+// rounds reports whether exchanges give all ranks only the rounded copies of weights, and each rank its part of the
+// weights.
+func (r *reducer) rounds() bool { return len(r.buckets) > 0 && r.buckets[0].rounded != 0 }
+
+// gather gives this rank all weights again, of which steps have changed only its part. All ranks call it together.
+func (d *Device) gather() error {
+	r := d.reducer
+	if err := d.waitAll(); err != nil || r == nil || !r.parted {
+		return err
+	}
+	d.last.forget()
+	r.parted = false
+	for _, b := range r.buckets {
+		if err := d.queue.Fill(b.addr, 0, 4*b.n); err != nil {
+			return err
+		}
+		b.rounded = 0
+		if err := r.exchange(b, d.queue.Do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole waits until t, if it is weights, is whole on this rank.
+func (d *Device) whole(t Tensor) error {
+	if d.reducer != nil {
+		if _, ok := d.reducer.bucketOf[t.addr()]; ok {
+			return d.gather()
+		}
+	}
+	return d.waitAll()
 }
 
 // exchangeHere is move of a model of one bucket, on the main queue.
@@ -29,12 +66,7 @@ func (d *Device) exchangeHere() error {
 	if r.timed {
 		r.waited[0] = true
 	}
-	b := r.buckets[0]
-	err := errors.Join(stamp(moveStart, waitStart), r.exchange(b, d.queue.Do), stamp(moveEnd))
-	if err == nil && len(b.adds) > 0 {
-		err = d.queue.AddUpdates(b.adds)
-	}
-	return errors.Join(err, stamp(waitEnd))
+	return errors.Join(stamp(moveStart, waitStart), r.exchange(r.buckets[0], d.queue.Do), stamp(moveEnd, waitEnd))
 }
 
 // allocUpdates allocates the memory of the buckets, which is symmetric if there can be such memory, and then has the
@@ -45,7 +77,12 @@ func (d *Device) allocUpdates() (addr uintptr, bytes int, err error) {
 	for i := range divided {
 		divided[i].n = roundUp(divided[i].n, r.comm.Size()*allocator.Alignment/4)
 	}
-	bytes = 2 * bytesOf(divided)
+	for _, b := range divided {
+		bytes += 2 * 4 * b.n
+		if d.values == BF16 {
+			bytes += aligned(2 * b.n)
+		}
+	}
 	addr, r.free, err = r.comm.AllocSymmetric(bytes)
 	if r.symmetric = err == nil; r.symmetric {
 		r.buckets = divided
@@ -53,17 +90,13 @@ func (d *Device) allocUpdates() (addr uintptr, bytes int, err error) {
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return addr, bytes, err
 	}
-	bytes = bytesOf(r.buckets)
+	bytes = 0
+	for _, b := range r.buckets {
+		bytes += 4 * b.n
+	}
 	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
 	r.free = func() error { return d.alloc.Free(block, d.stream) }
 	return block.Addr, bytes, err
-}
-
-func bytesOf(buckets []bucket) (bytes int) {
-	for _, b := range buckets {
-		bytes += 4 * b.n
-	}
-	return bytes
 }
 
 // place gives the buckets their addresses, from addr on, and returns the weights as they are there.
@@ -77,10 +110,18 @@ func (r *reducer) place(addr uintptr, w []Tensor) (weights []Tensor) {
 		}
 		b.weights = addr
 		addr += uintptr(4 * b.n)
-		at := b.weights
+		if weights[0].rounded.Addr != 0 {
+			b.rounded = addr
+			addr += uintptr(aligned(2 * b.n))
+		}
+		at := 0
 		for _, layer := range b.layers {
-			weights[layer].block = allocator.Block{Addr: at}
-			at += uintptr(aligned(weights[layer].bytes()))
+			t := &weights[layer]
+			t.block = allocator.Block{Addr: b.weights + uintptr(at)}
+			if b.rounded != 0 {
+				t.rounded = allocator.Block{Addr: b.rounded + uintptr(at/2)}
+			}
+			at += aligned(t.bytes())
 		}
 	}
 	return weights
@@ -93,16 +134,6 @@ func addsOf(b bucket, weights []Tensor) (all []kernels.Updates) {
 		t := weights[layer]
 		all = append(all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, X: addr, N: t.Len()})
 		addr += uintptr(aligned(t.bytes()))
-	}
-	return all
-}
-
-// roundsOf returns the rounding of a bucket's weights, after an exchange.
-func roundsOf(b bucket, weights []Tensor) (all []kernels.Updates) {
-	for _, layer := range b.layers {
-		if t := weights[layer]; t.rounded.Addr != 0 {
-			all = append(all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, N: t.Len()})
-		}
 	}
 	return all
 }

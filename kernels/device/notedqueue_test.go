@@ -9,6 +9,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/collective"
 )
 
 // notedQueue records the work of itself and its side queues, and does nothing.
@@ -111,12 +112,7 @@ func (q *notedQueue) adds(all []kernels.Updates) string {
 	var layers []int
 	for _, u := range all {
 		layers = append(layers, q.layers[u.W])
-		if u.X != 0 {
-			q.layers[u.X] = q.layers[u.W]
-		}
-	}
-	if all[0].X == 0 {
-		return fmt.Sprintf("round %v", layers)
+		q.layers[u.X] = q.layers[u.W]
 	}
 	return fmt.Sprintf("add %v", layers)
 }
@@ -138,15 +134,18 @@ func (rankOne) Close() error          { return nil }
 
 func (o *rankOne) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
 
-// Exchange names the layers of the bucket.
-func (o *rankOne) Exchange(w, x uintptr, n int, _ uintptr) error {
+// Exchange names the layers of the bucket. It gathers weights that have rounded copies, but for the exchange of these.
+func (o *rankOne) Exchange(u collective.Updates, _ uintptr) error {
 	r := o.q.device.reducer
 	for _, b := range r.buckets {
-		if b.weights != w || b.addr != x || b.n != n || n%(64*o.size) != 0 {
+		if b.weights != u.W || b.addr != u.X || b.n != u.N || b.n%(64*o.size) != 0 || u.Rounded != 0 && b.rounded != u.Rounded {
 			continue
 		}
 		for _, layer := range b.layers {
-			o.q.layers[r.updates[layer].addr()], o.q.layers[r.weights[layer].addr()] = layer, layer
+			o.q.layers[r.updates[layer].addr()], o.q.layers[r.weights[layer].operand()] = layer, layer
+		}
+		if b.rounded != u.Rounded {
+			return o.q.note("gather %v", b.layers)
 		}
 		return o.q.note("exchange %v", b.layers)
 	}
@@ -180,13 +179,13 @@ func dataParallel(t *testing.T, p kernels.Precision, ranks int, symmetric bool, 
 			t.Fatal(err)
 		}
 		w = append(w, one)
-		q.layers[one.addr()] = i
+		q.layers[one.operand()] = i
 	}
 	if err := d.DataParallel(w, rows); err != nil {
 		t.Fatal(err)
 	}
 	for i, one := range w {
-		q.layers[one.addr()] = i
+		q.layers[one.operand()] = i
 	}
 	t.Cleanup(func() {
 		errs := []error{d.CloseCollective()}

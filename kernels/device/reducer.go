@@ -15,19 +15,19 @@ import (
 // queue, moves, exchanges them with the other ranks, or all-reduces them. An exchange also adds
 // them to the weights, in the order of the ranks, in CTAs so small that they run while those of GEMMs do.
 // After an all-reduce another side queue, adds, adds the sums in such CTAs, while the next bucket moves; the order of
-// those sums is the library's, the same in every run. After an exchange it rounds the weights, if they have rounded
-// copies. The next operation that reads the weights waits for that. A model of one bucket has no work to hide this
-// behind: its main queue does all of it.
+// those sums is the library's, the same in every run. The next operation that reads the weights waits for that. A
+// model of one bucket has no work to hide this behind: its main queue exchanges it, or adds the sums, itself.
 //
 // An exchange needs symmetric memory. That is the collective's, and not in the allocator's statistics. During the
-// training the weights are in it too. An all-reduce waits for SMs, and then takes some from the next GEMM.
+// training the weights are in it too. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
+// GEMMs read, and each rank a part of the weights: see gather. An all-reduce waits for SMs, and then takes some from the
+// next GEMM.
 //
 // The side queues work during the rest of the backward pass and the next forward pass, which starts
 // at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches, and in bf16, this
 // leaves too little time to move all updates, so wgrads of upper layers come early; not that of the top hidden layer,
-// which the next forward pass reads late. The side
-// queues touch only updates and weights: outputs of a step stay on one queue, and are freed in its
-// order. A capture includes the side queues, and joins them at the end.
+// which the next forward pass reads late. The side queues touch only updates and weights: outputs of a step stay on one
+// queue, and are freed in its order. A capture includes the side queues, and joins them at the end.
 type reducer struct {
 	comm      collective.Collective
 	moves     SideQueue
@@ -42,6 +42,7 @@ type reducer struct {
 	bucketOf  map[uintptr]int // weights' bucket, by their address
 	early     int             // layer from which on wgrads come early
 	pending   []bool          // by bucket: the queue has not waited for it
+	parted    bool            // weights are not whole: see gather
 
 	// Of a Backward:
 	late    []deferredWgrad // by layer
@@ -68,8 +69,8 @@ type deferredWgrad struct {
 	dy gradient
 }
 
-// move queues the exchange of a bucket and the rounding of its weights; or an all-reduce, and the addition of the sums to
-// the weights, unless the main queue adds them.
+// move queues the exchange of a bucket; or an all-reduce, and the addition of the sums to the weights, unless the main
+// queue adds them.
 func (d *Device) move(i int) error {
 	r := d.reducer
 	if r.symmetric && len(r.buckets) == 1 {
@@ -112,17 +113,17 @@ func (d *Device) move(i int) error {
 	return r.adds.Record(i)
 }
 
-// The queues that add updates to the weights, or round these. With onMoves there is nothing to add or round.
+// The queues that add updates to the weights.
 const (
 	onMoves = iota
 	onAdds
 	onMain
 )
 
-// adder returns the queue that does a bucket's adds.
+// adder returns the queue that adds the updates.
 func (r *reducer) adder() int {
 	switch {
-	case !slices.ContainsFunc(r.buckets, func(b bucket) bool { return len(b.adds) > 0 }):
+	case r.symmetric:
 		return onMoves
 	case len(r.buckets) > 1:
 		return onAdds
@@ -244,7 +245,7 @@ func (d *Device) TimeAllReduce() {
 }
 
 // AllReduceTimes returns the total time of moving the buckets of the timed step, in an exchange with the
-// addition to the weights, and the part of it for which the queue waited until all were added, or rounded. All
+// addition to the weights, and the part of it for which the queue waited until all were added. All
 // work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer

@@ -28,6 +28,7 @@ func TestReduceOrder(t *testing.T) {
 		{"two ranks", 2, true, smallBatch},
 		{"three ranks", 3, true, smallBatch},
 		{"large batch", 3, true, largeBatch},
+		{"large batch in bf16", 3, true, ordered{kernels.BF16, 2048, smallBatch.buckets, smallBatch.forward, smallBatch.backward}},
 	} {
 		t.Run(c.name, func(t *testing.T) { testReduceOrder(t, c.ranks, c.symmetric, c.expected) })
 	}
@@ -35,18 +36,19 @@ func TestReduceOrder(t *testing.T) {
 
 // ordered has the expected operations for a batch size.
 type ordered struct {
-	rows     int
-	buckets  []string // by their layers
-	forward  []string
-	backward []string // of it, buckets are exchanged after their wgrads
+	precision kernels.Precision
+	rows      int
+	buckets   []string // by their layers
+	forward   []string
+	backward  []string // of it, buckets are exchanged after their wgrads
 }
 
 var (
-	smallBatch = ordered{4, []string{"2", "4 0", "1", "3"},
+	smallBatch = ordered{kernels.FP32, 4, []string{"2", "4 0", "1", "3"},
 		[]string{"wait for 1", "forward 0", "wait for 2", "forward 1", "forward 2, prefetched", "wait for 3", "forward 3", "classifier 4"},
 		[]string{"dgrad 3", "dgrad 2", "wgrads [2]", "dgrad 1", "wgrads [4 0]", "wgrads [1]", "wgrads [3]"},
 	}
-	largeBatch = ordered{2048, []string{"4 0", "1", "2", "3"},
+	largeBatch = ordered{kernels.FP32, 2048, []string{"4 0", "1", "2", "3"},
 		[]string{"wait for 0", "forward 0", "wait for 1", "forward 1", "wait for 2", "forward 2", "wait for 3", "forward 3", "classifier 4"},
 		[]string{"dgrad 3", "dgrad 2", "dgrad 1", "wgrads [4 0]", "wgrads [1]", "wgrads [2]", "wgrads [3]"},
 	}
@@ -87,7 +89,7 @@ func (o ordered) next(symmetric bool) (all []string) {
 }
 
 func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) {
-	d, q, _, w := dataParallel(t, kernels.FP32, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
+	d, q, _, w := dataParallel(t, expected.precision, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
 	last := fmt.Sprint("wait for ", len(expected.buckets)-1)
 	if !symmetric {
 		last += " of adds"
@@ -103,6 +105,9 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	}
 	images, labels, indices := put(t, d, tensor.Uint8, 4, 2200), put(t, d, tensor.Uint8, 4), put(t, d, tensor.Int32, 4)
 	rows, x, h, dlogits := put(t, d, tensor.Float32, 2, 4), put(t, d, tensor.Float32, 4, 2200), put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 10)
+	for _, values := range []*Tensor{&x, &h, &dlogits} {
+		values.kind = d.values
+	}
 	step := func(backward bool) {
 		t.Helper()
 		q.log, q.forked = nil, -1
@@ -162,14 +167,36 @@ func TestOneBucket(t *testing.T) {
 	}
 }
 
-// TestRounds has rounded copies of weights, which are rounded while the next bucket moves.
-func TestRounds(t *testing.T) {
-	for widths, want := range map[[4]int][]string{
-		{1500, 1500, 1500, 10}: {"all-reduce", "wait for 2", "exchange [2 0]", "on the side, round [2 0]", "exchange [1]", "on the side, round [1]", "wait for 1 of adds"},
-		{4, 4, 4, 2}:           {"all-reduce", "wait for 1", "exchange [2 0 1]", "round [2 0 1]"},
+// TestGather wants weights gathered once after a step in bf16, and before they are read. Each rank has had only its part.
+func TestGather(t *testing.T) {
+	d, q, _, w := dataParallel(t, kernels.BF16, 2, true, 4, 1500, 1500, 1500, 10)
+	x, h, dlogits := put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 10)
+	for _, values := range []*Tensor{&x, &h, &dlogits} {
+		values.kind = d.values
+	}
+	gathered := []string{"wait for 1", "gather [2 0]", "gather [1]"}
+	for _, c := range []struct {
+		name string
+		read func() error
+		want []string
+	}{
+		{"Checksum before a step", func() error { _, err := d.Checksum(w[1]); return err }, nil},
+		{"Dense", func() error { _, err := d.Dense(w[1]); return err }, gathered},
+		{"Checksum", func() error { _, err := d.Checksum(w[0]); return err }, gathered},
+		{"Dense of other tensors", func() error { _, err := d.Dense(h); return err }, gathered[:1]},
 	} {
-		if _, q, _, _ := dataParallel(t, kernels.BF16, 2, true, 4, widths[:]...); !slices.Equal(q.log, want) {
-			t.Errorf("%v: %q, want %q", widths, q.log, want)
+		if c.want != nil {
+			d.Backward(w, []Tensor{x, h, h}, nil, dlogits, h, nn.Update{Rate: 0.1})
+			if err := d.EndStep(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			q.log = nil
+			if err := c.read(); err != nil || !slices.Equal(q.log, c.want) {
+				t.Errorf("%s: %v, %q, want %q", c.name, err, q.log, c.want)
+			}
+			c.want = nil
 		}
 	}
 }

@@ -205,7 +205,7 @@ func (c *Comm) try(m *memory) (arrive bool, err error) {
 		return raw
 	}
 	got := make([]byte, 4*n)
-	err = errors.Join(stream.Upload(w+uintptr(4*n), all(c.Rank()+1)), c.exchange(m, w, w+uintptr(4*n), n, stream.Handle()),
+	err = errors.Join(stream.Upload(w+uintptr(4*n), all(c.Rank()+1)), c.exchange(m, collective.Updates{W: w, X: w + uintptr(4*n), N: n}, stream.Handle()),
 		stream.Download(got, w), stream.Upload(w, make([]byte, 2*4*n)), stream.Close())
 	return bytes.Equal(got, all(c.Size()*(c.Size()+1)/2)), cmp.Or(c.Err(), err)
 }
@@ -227,23 +227,28 @@ func (c *Comm) close(m *memory) (err error) {
 }
 
 // Exchange is a kernel that reads and writes the memory of other GPUs.
-func (c *Comm) Exchange(w, x uintptr, n int, stream uintptr) error {
+func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
 	at := slices.IndexFunc(c.all, func(m *memory) bool {
 		first := m.ranks[c.Rank()]
-		return !m.freed && first <= min(w, x) && max(w, x)+uintptr(4*n) <= first+uintptr(m.bytes)
+		has := func(addr uintptr, bytes int) bool {
+			return first <= addr && addr+uintptr(bytes) <= first+uintptr(m.bytes)
+		}
+		return !m.freed && has(u.W, 4*u.N) && has(u.X, 4*u.N) && (u.Rounded == 0 || has(u.Rounded, 2*u.N))
 	})
 	if at < 0 {
 		return errors.New("an exchange of arrays that are not in memory of one AllocSymmetric")
 	}
-	return c.exchange(c.all[at], w, x, n, stream)
+	return c.exchange(c.all[at], u, stream)
 }
 
-func (c *Comm) exchange(m *memory, w, x uintptr, n int, stream uintptr) error {
+func (c *Comm) exchange(m *memory, u collective.Updates, stream uintptr) error {
 	first := m.ranks[c.Rank()]
-	return kernels.Stream(stream).Exchange(kernels.Exchange{
-		Memory: m.ranks, Rank: c.Rank(), Weights: int(w - first), Updates: int(x - first), N: n, Abort: c.abort,
-	})
+	e := kernels.Exchange{Memory: m.ranks, Rank: c.Rank(), Weights: int(u.W - first), Updates: int(u.X - first), N: u.N, Abort: c.abort}
+	if u.Rounded != 0 {
+		e.Rounded = int(u.Rounded - first)
+	}
+	return kernels.Stream(stream).Exchange(e)
 }

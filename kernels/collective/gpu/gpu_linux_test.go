@@ -19,9 +19,11 @@ import (
 	"unsafe"
 
 	"mlpool/kernels"
+	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/gpu"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/ref"
 )
 
 // asRank in the environment makes the test binary a rank. Its value is what the rank does.
@@ -119,11 +121,13 @@ func rank(what string) (err error) {
 	switch what {
 	case exchanges:
 		for _, floats := range []int{64 * 4321, 64 * 9, 64 * 9, 64} {
-			if err := exchange(c, stream, w.Size*floats); err != nil {
-				return err
+			for _, rounded := range []bool{false, true} {
+				if err := exchange(c, stream, w.Size*floats, rounded); err != nil {
+					return err
+				}
 			}
 		}
-		if err := c.Exchange(4096, 8192, 64*w.Size, stream.Handle()); err == nil {
+		if err := c.Exchange(collective.Updates{W: 4096, X: 8192, N: 64 * w.Size}, stream.Handle()); err == nil {
 			return errors.New("no error of an exchange that is not of symmetric memory")
 		}
 	case oneEnds, oneFails:
@@ -139,17 +143,21 @@ func rank(what string) (err error) {
 // value is element i of what a rank adds in a round. Sums of these depend on their order.
 func value(rank, i, round int) float32 { return float32(1+(i*7+round)%1000) / float32(3+rank) }
 
-// exchange exchanges n updates a few times, twice by a graph.
-func exchange(c *gpu.Comm, stream kernels.Stream, n int) (err error) {
-	w, free, err := c.AllocSymmetric(4 * 2 * n)
+// exchange exchanges n updates a few times, twice by a graph. If rounded, each rank gets its part of the weights, and all of
+// them in bf16.
+func exchange(c *gpu.Comm, stream kernels.Stream, n int, rounded bool) (err error) {
+	w, free, err := c.AllocSymmetric((4*2 + 2) * n)
 	if err != nil {
 		return err
 	}
-	x := w + uintptr(4*n)
+	u, first, end := collective.Updates{W: w, X: w + uintptr(4*n), N: n}, 0, n
+	if part := n / c.Size(); rounded {
+		u.Rounded, first, end = w+uintptr(4*2*n), c.Rank()*part, (c.Rank()+1)*part
+	}
 	if err := stream.BeginCapture(); err != nil {
 		return err
 	}
-	queued := c.Exchange(w, x, n, stream.Handle())
+	queued := c.Exchange(u, stream.Handle())
 	graph, err := stream.EndCapture()
 	if err = errors.Join(queued, err); err != nil {
 		return err
@@ -167,21 +175,33 @@ func exchange(c *gpu.Comm, stream kernels.Stream, n int) (err error) {
 		if c.Rank() == round%c.Size() {
 			time.Sleep(5 * time.Millisecond) // the others come earlier
 		}
-		if err := stream.Upload(x, raw(updates)); err != nil {
+		if err := stream.Upload(u.X, raw(updates)); err != nil {
 			return err
 		}
 		if round < 2 {
 			err = graph.Launch(stream)
 		} else {
-			err = c.Exchange(w, x, n, stream.Handle())
+			err = c.Exchange(u, stream.Handle())
 		}
 		got := make([]float32, n)
 		if err := errors.Join(err, stream.Download(raw(got), w)); err != nil {
 			return err
 		}
-		for i, v := range got {
-			if v != want[i] {
-				return fmt.Errorf("rank %d of %d, round %d: weight %d of %d is %v, want %v", c.Rank(), c.Size(), round, i, n, v, want[i])
+		for i, v := range got[first:end] {
+			if v != want[first+i] {
+				return fmt.Errorf("rank %d of %d, round %d: weight %d of %d is %v, want %v", c.Rank(), c.Size(), round, first+i, n, v, want[first+i])
+			}
+		}
+		if !rounded {
+			continue
+		}
+		inBF16 := make([]ref.BF16, n)
+		if err := stream.Download(raw(inBF16), u.Rounded); err != nil {
+			return err
+		}
+		for i, v := range inBF16 {
+			if v != ref.ToBF16(want[i]) {
+				return fmt.Errorf("rank %d of %d, round %d: weight %d of %d in bf16 is %v, want %v", c.Rank(), c.Size(), round, i, n, v.Float32(), want[i])
 			}
 		}
 	}
@@ -205,7 +225,7 @@ func endOne(c *gpu.Comm, w *launch.World, stream kernels.Stream, fails bool) err
 		_ = w.Leave(reason) // it returns the reason
 		return errors.Join(err, c.Close())
 	}
-	queued := c.Exchange(at, at+uintptr(4*n), n, stream.Handle())
+	queued := c.Exchange(collective.Updates{W: at, X: at + uintptr(4*n), N: n}, stream.Handle())
 	if err := errors.Join(queued, stream.Synchronize()); err != nil {
 		return err
 	}
@@ -215,6 +235,6 @@ func endOne(c *gpu.Comm, w *launch.World, stream kernels.Stream, fails bool) err
 	return errors.Join(free(), c.Close())
 }
 
-func raw(f []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), 4*len(f))
+func raw[T any](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(*new(T))))
 }
