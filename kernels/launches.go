@@ -115,8 +115,7 @@ type Classifier struct {
 	Prefetch         Prefetch // only PrefetchB counts: W
 }
 
-// Updates X[N] are added to weights W[N]. Rounded, if not 0, is a bf16 array to which W is also stored. With X 0 the
-// weights stay as they are.
+// Updates X[N] are added to weights W[N]. Rounded, if not 0, is a bf16 array to which W is also stored.
 type Updates struct {
 	W, X, Rounded uintptr
 	N             int // a GPU takes up to 2^30 elements

@@ -176,9 +176,7 @@ func (q *HostQueue) AddUpdates(all []kernels.Updates) error {
 	return q.do(func() {
 		for _, u := range all {
 			w := f32(u.W, u.N)
-			if u.X != 0 {
-				ref.AddUpdates(w, f32(u.X, u.N), u.N)
-			}
+			ref.AddUpdates(w, f32(u.X, u.N), u.N)
 			if u.Rounded != 0 {
 				ref.Round(sliceAt[ref.BF16](u.Rounded, u.N), w, u.N)
 			}

@@ -139,10 +139,7 @@ func ofAddUpdates(all []kernels.Updates) Launch {
 	n, bytes := 0, 0
 	var arrays []array
 	for _, u := range all {
-		n, bytes = n+u.N, bytes+4*u.N // the weights are read
-		if u.X != 0 {
-			bytes += 2 * 4 * u.N // the updates are read, the weights written
-		}
+		n, bytes = n+u.N, bytes+3*4*u.N
 		if u.Rounded != 0 {
 			bytes += BF16.Size() * u.N
 		}

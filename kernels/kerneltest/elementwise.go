@@ -64,21 +64,16 @@ var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
 }
 
 // addUpdatesOp is [kernels.Stream.AddUpdates] of n elements, and of half of them. The arrays are W, X and Rounded of
-// both; without X the weights are only rounded.
-func addUpdatesOp(n int, without bool) op {
+// both.
+func addUpdatesOp(n int) op {
 	return op{
-		name: fmt.Sprintf("AddUpdates[%d, without updates %v]", n, without),
+		name: fmt.Sprintf("AddUpdates[%d]", n),
 		launch: func(d cuda, p []uintptr) error {
 			first := kernels.Updates{W: p[0], X: p[1], Rounded: p[2], N: n}
-			if without {
-				first.X = 0
-			}
 			return d.s.AddUpdates([]kernels.Updates{first, {W: p[3], X: p[4], Rounded: p[5], N: n / 2}})
 		},
 		ref: func(a arrays) {
-			if !without {
-				ref.AddUpdates(a.f32(0), a.f32(1), n)
-			}
+			ref.AddUpdates(a.f32(0), a.f32(1), n)
 			ref.AddUpdates(a.f32(3), a.f32(4), n/2)
 			for i, n := range []int{n, n / 2} {
 				if to, ok := a[3*i+2].([]ref.BF16); ok {
@@ -93,11 +88,9 @@ func (s *suite) elementwise() {
 	for _, n := range append(sizes, 4096, 100_003) {
 		s.elements(n)
 	}
-	for _, without := range []bool{false, true} { // enough elements that each of a GPU's threads uses its stages again
-		s.updates(500_002, without, true)
-	}
+	s.updates(500_002, true) // enough elements that each of a GPU's threads uses its stages again
 	if !s.slow() {
-		s.updates(4_000_001, false, false)
+		s.updates(4_000_001, false)
 	}
 }
 
@@ -160,17 +153,15 @@ func (s *suite) elements(n int) {
 		}
 	}
 
-	for _, without := range []bool{false, true} {
-		s.updates(n, without, s.r.IntN(2) == 0)
-	}
+	s.updates(n, s.r.IntN(2) == 0)
 }
 
 // updates checks AddUpdates.
-func (s *suite) updates(n int, without, unaligned bool) {
+func (s *suite) updates(n int, unaligned bool) {
 	w, x := s.floats(n), s.floats(n)
 	out, from := slices.Clone(w), slices.Clone(x)
 	half, halfFrom := slices.Clone(w), padded(x[:n])
-	c := Call{op: addUpdatesOp(n, without), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}
+	c := Call{op: addUpdatesOp(n), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}
 	if s.bf16 {
 		c.arrays[2], c.arrays[5] = s.outputValues(n), s.outputValues(n/2)
 	}
@@ -187,9 +178,6 @@ func (s *suite) updates(n int, without, unaligned bool) {
 	want := make([]float64, n)
 	for i := range want {
 		want[i] = float64(w[i] + x[i])
-		if without {
-			want[i] = float64(w[i])
-		}
 	}
 	s.equal(c, out, want)
 	if !slices.Equal(from[:n], x[:n]) || !slices.Equal(halfFrom[:n], x[:n]) {

@@ -1,5 +1,5 @@
 // Step changes weights by their gradient where no GEMM's epilogue does. Round copies float32 to values.
-// AddUpdates, w[n] += x[n], is for several weights in one launch. Without x it only stores rounded weights.
+// AddUpdates, w[n] += x[n], is for several weights in one launch.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 
@@ -47,7 +47,7 @@ __device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, in
     auto copy = [](T *to, const T *from) { gemm::cp_async<sizeof(T) / 4>((float *)to, (const float *)from, true); };
     if (i < n) {
       copy(slot(stage, 0), w + i);
-      if (x) copy(slot(stage, 1), x + i);
+      copy(slot(stage, 1), x + i);
     }
     gemm::cp_async_commit_group();  // empty past the end, to keep the count
   };
@@ -58,8 +58,7 @@ __device__ void add_elements(float4 *shared, T *w, const T *x, bf16 *rounded, in
   for (; i < n; i += step) {
     load(i + (STAGES - 1) * step, stage ? stage - 1 : STAGES - 1);
     gemm::cp_async_wait_group<STAGES - 1>();
-    T sum = *slot(stage, 0);
-    if (x) w[i] = sum = sum + *slot(stage, 1);
+    T sum = w[i] = *slot(stage, 0) + *slot(stage, 1);
     if (rounded) store_rounded(rounded, i, sum);
     stage = stage + 1 < STAGES ? stage + 1 : 0;
   }
