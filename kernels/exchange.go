@@ -12,10 +12,10 @@ const (
 	ExchangeFlags = 256
 )
 
-// An Exchange adds the updates of all ranks to the weights of all ranks: w[N] += the sum over the ranks of x[N], in
-// their order. All ranks have the same weights before it and after it, bit for bit. Each computes one part of them: N/ranks
-// elements, in the order of the ranks. With Rounded a rank changes w only in its part, and what all ranks get is the new
-// weights in bf16. That is enough where GEMMs read only these, and a quarter less to move.
+// An Exchange adds the updates of all ranks to weights: w[N] += the sum over the ranks of x[N], in their order. Each rank
+// computes one part of w, N/ranks elements in the order of the ranks, from its own memory. Without Rounded all ranks get
+// all parts, so they have the same weights, bit for bit. With Rounded each keeps its part, and all get the new weights in
+// bf16: enough where GEMMs read only these, and a quarter less to move.
 type Exchange struct {
 	// Memory is where this rank reaches the memory of [NewIPC] of each rank. After the flags, which only exchanges
 	// write, each has weights, updates and perhaps weights in bf16, at the same places in all of them: Weights, Updates and
@@ -29,7 +29,7 @@ type Exchange struct {
 }
 
 // Exchange queues an exchange: a two-shot all-reduce, reduce-scatter and all-gather, over peer memory. All ranks call it
-// in the same order, on one stream each. It ends once all of them have stored their part of the weights everywhere. Its
+// in the same order, and each one only after the one before it has ended. It ends once all of them have stored their part of the weights everywhere. Its
 // CTAs are as small as those of AddUpdates.
 func (s Stream) Exchange(e Exchange) error { return s.exchange(e) }
 

@@ -32,6 +32,7 @@ func hostBackends() (names []string) {
 // trained has the results of a rank.
 type trained struct {
 	epochs  []model.Epoch
+	sums    []uint64 // of the weights after them
 	weights [][]float32
 }
 
@@ -88,6 +89,11 @@ func trainRank(name string, c collective.Collective, train, test model.Set, weig
 		clear(reported)
 		e.Train, e.Validation, e.AllReduce, e.Exposed = 0, 0, 0, 0
 		out.epochs = append(out.epochs, e)
+		sum, err := trainer.Checksum()
+		if err != nil {
+			return out, err
+		}
+		out.sums = append(out.sums, sum)
 	}
 	host, err := trainer.Weights()
 	for _, w := range host {
@@ -115,6 +121,9 @@ func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test mod
 	for rank := range all {
 		if !slices.EqualFunc(all[rank].weights, all[0].weights, slices.Equal) {
 			t.Errorf("rank %d of %d has other weights than rank 0", rank, ranks)
+		}
+		if !slices.Equal(all[rank].sums, all[0].sums) {
+			t.Errorf("rank %d of %d has other checksums than rank 0", rank, ranks)
 		}
 		if fmt.Sprint(all[rank].epochs) != fmt.Sprint(all[0].epochs) {
 			t.Errorf("rank %d of %d has other losses than rank 0", rank, ranks)

@@ -21,7 +21,7 @@ type Collective interface {
 	AllReduce(x uintptr, n int, stream uintptr) error
 
 	// Exchange queues an exchange of updates on a stream. All ranks must make the same calls, as with
-	// AllReduce, each on one stream.
+	// AllReduce, each after the one before it has ended.
 	Exchange(u Updates, stream uintptr) error
 
 	// AllocSymmetric returns memory that all ranks read and write, and a function that gives it
@@ -39,9 +39,9 @@ type Collective interface {
 	Close() error
 }
 
-// Updates X[N], of float32, of all ranks are added to weights W[N], in the order of the ranks. All ranks have the same
-// weights before and after, bit for bit. With Rounded, which is not 0, a rank changes only its part of W, N/Size()
-// elements in the order of the ranks, and all ranks get the new weights in bf16 there. The arrays are in memory of one
+// Updates X[N], of float32, of all ranks are added to weights W[N], in the order of the ranks. Each rank has one part of W,
+// N/Size() elements in the order of the ranks, whose weights count. If Rounded is 0, all ranks get all parts, with the same
+// bits; else they get the new weights there, in bf16, and of W each rank changes its part. The arrays are in memory of one
 // AllocSymmetric, at the same places on all ranks, on boundaries of 16 bytes. N is a multiple of 64·Size().
 type Updates struct {
 	W, X, Rounded uintptr

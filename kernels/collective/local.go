@@ -66,6 +66,7 @@ func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
 func (l *Local) Exchange(u Updates, _ uintptr) error {
 	c := call{"exchanges", arrayAt[float32](u.X, u.N), arrayAt[float32](u.W, u.N), nil}
 	if u.Rounded != 0 {
+		c.name = "exchanges in bf16"
 		c.rounded = arrayAt[ref.BF16](u.Rounded, u.N)
 	}
 	return l.meet(c, (*group).exchange)

@@ -151,6 +151,14 @@ func TestLocalEnds(t *testing.T) {
 			}
 			return l.AllReduce(addr(x), 6, 0)
 		}, "rank 1 exchanges 6 numbers, and rank 0 all-reduces 6"},
+		{"one in bf16", func(l *collective.Local) error {
+			x, y, z := make([]float32, 6), make([]float32, 6), make([]float32, 3)
+			u := collective.Updates{W: addr(x), X: addr(y), N: 6}
+			if l.Rank() == 1 {
+				u.Rounded = addr(z)
+			}
+			return l.Exchange(u, 0)
+		}, "rank 1 exchanges in bf16 6 numbers, and rank 0 exchanges 6"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for rank, err := range together(collective.NewLocal(3), c.f) {

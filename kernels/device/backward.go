@@ -220,7 +220,7 @@ func (d *Device) beginReduce(w []Tensor) {
 	if r == nil {
 		return
 	}
-	r.current, r.queued, r.parted = 0, 0, r.rounds()
+	r.current, r.queued = 0, 0
 	d.keepErr(opBackward, d.waitAll()) // for weights that the forward pass did not read
 	if !slices.Equal(w, r.weights) {
 		d.keepErr(opBackward, errors.New("the weights are not those passed to DataParallel"))

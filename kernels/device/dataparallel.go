@@ -94,6 +94,7 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 			return err
 		}
 	}
+	r.parted = false // the weights come now
 	return errors.Join(d.waitAll(), d.Synchronize())
 }
 

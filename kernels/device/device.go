@@ -168,7 +168,7 @@ func (d *Device) FromDense(tag string, h *tensor.Dense) (Tensor, error) {
 	return t, nil
 }
 
-// Write copies a host tensor over one of the same shape and kind.
+// Write copies a host tensor over one of the same shape and kind. All ranks write the same weights.
 func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	raw, kind, rows, cols, err := hostView(h)
 	if err != nil {
@@ -198,8 +198,8 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	return h, errors.Join(d.whole(t), d.queue.Download(raw, t.addr()), d.collectiveErr())
 }
 
-// Checksum returns a sum of the bits of t, after the work queued so far. Ranks call it for weights as they
-// call Dense.
+// Checksum returns a sum of the bits of t and of its rounded copy, after the work queued so far. Ranks call it for weights
+// as they call Dense.
 func (d *Device) Checksum(t Tensor) (uint64, error) {
 	if !t.floats() {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
@@ -209,6 +209,11 @@ func (d *Device) Checksum(t Tensor) (uint64, error) {
 	}
 	d.last.forget()
 	sum, err := d.queue.Checksum(t.addr(), t.Len())
+	if err == nil && t.rounded.Addr != 0 {
+		var rounded uint64
+		rounded, err = d.queue.Checksum(t.rounded.Addr, t.Len()/2) // two to a float32
+		sum = 31*sum + rounded
+	}
 	return sum, errors.Join(err, d.collectiveErr())
 }
 

@@ -9,9 +9,10 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// exchange queues the exchange of a bucket with the other ranks, which changes the weights, or a rank's part of them and
-// all rounded copies. Package mlpool/internal/scaling has the time.
+// exchange queues the exchange of a bucket with the other ranks, which changes the weights, or this rank's part of them and
+// the rounded copies. Package mlpool/internal/scaling has the time.
 func (r *reducer) exchange(b bucket, do func(func(stream uintptr) error) error) error {
+	r.parted = r.parted || b.rounded != 0
 	return do(func(stream uintptr) error {
 		return r.comm.Exchange(collective.Updates{W: b.weights, X: b.addr, Rounded: b.rounded, N: b.n}, stream)
 	})
@@ -21,14 +22,14 @@ func (r *reducer) exchange(b bucket, do func(func(stream uintptr) error) error) 
 // weights.
 func (r *reducer) rounds() bool { return len(r.buckets) > 0 && r.buckets[0].rounded != 0 }
 
-// gather gives this rank all weights again, of which steps have changed only its part. All ranks call it together.
+// gather gives this rank all weights, of which steps have changed only its part: an exchange without updates. All ranks
+// call it together.
 func (d *Device) gather() error {
 	r := d.reducer
 	if err := d.waitAll(); err != nil || r == nil || !r.parted {
 		return err
 	}
 	d.last.forget()
-	r.parted = false
 	for _, b := range r.buckets {
 		if err := d.queue.Fill(b.addr, 0, 4*b.n); err != nil {
 			return err
@@ -38,6 +39,7 @@ func (d *Device) gather() error {
 			return err
 		}
 	}
+	r.parted = false
 	return nil
 }
 

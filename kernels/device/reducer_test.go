@@ -199,6 +199,14 @@ func TestGather(t *testing.T) {
 			c.want = nil
 		}
 	}
+	before, err := d.Checksum(w[1])
+	after, err2 := uint64(0), q.Upload(w[1].rounded.Addr, []byte{1})
+	if err == nil && err2 == nil {
+		after, err = d.Checksum(w[1])
+	}
+	if err := errors.Join(err, err2); err != nil || before == after {
+		t.Errorf("%v: a bit of a rounded copy changed, and its checksum did not", err)
+	}
 }
 
 // TestBuckets checks the layers of the buckets of models, by their widths from the input on.

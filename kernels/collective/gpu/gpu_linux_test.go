@@ -205,6 +205,16 @@ func exchange(c *gpu.Comm, stream kernels.Stream, n int, rounded bool) (err erro
 			}
 		}
 	}
+	if rounded { // all ranks get all parts
+		u.Rounded = 0
+		got := make([]float32, n)
+		if err := errors.Join(stream.Fill(u.X, 0, 4*n), c.Exchange(u, stream.Handle()), stream.Download(raw(got), w)); err != nil {
+			return err
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("rank %d of %d gathers other weights than it should", c.Rank(), c.Size())
+		}
+	}
 	return errors.Join(graph.Close(), free())
 }
 

@@ -42,7 +42,8 @@ func (r *runner) checkpoint() error {
 	return nil
 }
 
-// state copies the weights to the host, with the epoch and step that they belong to.
+// state copies the weights to the host, with the epoch and step that they belong to. Rank 0 does it alone, after all ranks
+// have computed a checksum of these weights.
 func (r *runner) state() (c checkpoint.Checkpoint, err error) {
 	c.Epoch, c.Step = r.place()
 	c.Settings = map[string]string{}
