@@ -7,9 +7,9 @@
 //
 //	X = B·l + 2·S·(N−1)/N·v
 //
-// A step waits for the exchange of the last bucket. The others are hidden behind half of the step, but they make GEMMs
-// beside them longer by a tenth of their own time, which fits what was measured: E = max(X/B + (X−X/B)/10, X−T/2). The
-// efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
+// where in bf16 1.5 takes the place of 2. A step waits for a single bucket. Several are hidden behind two fifths of the
+// step, but they make GEMMs beside them longer by a tenth of their own time, which fits what was measured:
+// E = max(X/10, X−2T/5). The efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
 // Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts, so they all-reduce. NCCL moves that through
 // all G network adapters of a host at w MB/µs each:
@@ -26,10 +26,10 @@ package scaling
 
 const (
 	StepUS     = 20  // µs of a step in addition to its GEMMs' arithmetic: launches, and small waves
-	exchangeUS = 10  // of an exchange in addition to its bytes: ranks wait for each other
+	exchangeUS = 6   // of an exchange in addition to its bytes: ranks wait for each other
 	linkUS     = 3.5 // of a MB over NVLink, beside GEMMs
-	hidden     = 2   // the part of a step that hides an exchange: half of it
-	lost       = 10  // the part of hidden exchanges by which GEMMs take longer: a tenth
+	hidden     = 0.4 // the part of a step that hides exchanges
+	lost       = 0.1 // the part of hidden exchanges by which GEMMs take longer
 	bucketMega = 6.3 // as kernels/device divides weights into buckets
 )
 
@@ -38,6 +38,7 @@ type Exchange struct {
 	Ranks   int
 	Buckets int
 	Mega    float64 // MB of weights
+	BF16    bool    // ranks give each other weights in bf16
 }
 
 // Weights returns the number of weights of a model with layers hidden layers.
@@ -45,24 +46,29 @@ func Weights(features, width, layers, classes float64) float64 {
 	return features*width + (layers-1)*width*width + width*classes
 }
 
-// Of returns the exchange of a model's weights.
-func Of(weights float64, layers, ranks int) Exchange {
-	e := Exchange{Ranks: ranks, Mega: 4e-6 * weights}
+// Of returns the exchange of a model's weights, in bf16 or another precision.
+func Of(weights float64, layers, ranks int, bf16 bool) Exchange {
+	e := Exchange{Ranks: ranks, Mega: 4e-6 * weights, BF16: bf16}
 	e.Buckets = max(1, min(layers, int(e.Mega/bucketMega)))
 	return e
 }
 
 // US returns the µs of all exchanges of a step.
 func (e Exchange) US() float64 {
-	n, b := float64(e.Ranks), float64(e.Buckets)
-	return b*exchangeUS + linkUS*2*e.Mega*(n-1)/n
+	n, b, times := float64(e.Ranks), float64(e.Buckets), 2.0
+	if e.BF16 {
+		times = 1.5
+	}
+	return b*exchangeUS + linkUS*times*e.Mega*(n-1)/n
 }
 
 // Exposed returns the µs by which the exchange makes a step of alone µs longer.
 func (e Exchange) Exposed(alone float64) float64 {
 	us := e.US()
-	last := us / float64(e.Buckets)
-	return max(last+(us-last)/lost, us-alone/hidden)
+	if e.Buckets == 1 {
+		return us
+	}
+	return max(lost*us, us-hidden*alone)
 }
 
 // Weak returns the efficiency of ranks, each of which trains batches that take one GPU alone µs.
@@ -82,5 +88,5 @@ func (e Exchange) Strong(alone float64) float64 {
 func (e Exchange) Adapter(hosts int, alone float64) (mega, rate float64) {
 	n := float64(e.Ranks)
 	mega = 2 * e.Mega * (n - 1) / n / (n / float64(hosts))
-	return mega, 1e3 * mega / (alone / hidden)
+	return mega, 1e3 * mega / (hidden * alone)
 }

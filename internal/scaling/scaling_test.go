@@ -15,10 +15,11 @@ func TestExchange(t *testing.T) {
 		strong                float64
 		adapterMB, adapterGBs float64 // on 8 hosts
 	}{
-		{"one bucket", Exchange{Ranks: 2, Buckets: 1, Mega: 1}, 100, 13.5, 13.5, 100.0 / 113.5, 50 / 73.5, 4, 80},
-		{"many ranks", Exchange{Ranks: 8, Buckets: 2, Mega: 16}, 1000, 118, 64.9, 1000.0 / 1064.9, 125.0 / 207.4, 28, 56},
-		{"a step too short to hide it", Exchange{Ranks: 2, Buckets: 2, Mega: 16}, 10, 76, 71, 10.0 / 81, 5.0 / 86, 64, 12800},
-		{"64", Of(wide, 4, 64), 1000, 431.636, 140.282, 1000.0 / 1140.282, 15.625 / 449.292, 13.987, 27.974},
+		{"one bucket", Exchange{Ranks: 2, Buckets: 1, Mega: 1}, 100, 9.5, 9.5, 100.0 / 109.5, 50 / 69.5, 4, 100},
+		{"many ranks", Exchange{Ranks: 8, Buckets: 2, Mega: 16}, 1000, 110, 11, 1000.0 / 1011, 125.0 / 195.5, 28, 70},
+		{"a step too short to hide it", Exchange{Ranks: 2, Buckets: 2, Mega: 16}, 10, 68, 64, 10.0 / 74, 5.0 / 80, 64, 16000},
+		{"bf16", Exchange{Ranks: 2, Buckets: 2, Mega: 16, BF16: true}, 100, 54, 14, 100.0 / 114, 50.0 / 90, 64, 1600},
+		{"64", Of(wide, 4, 64, false), 1000, 415.636, 41.564, 1000.0 / 1041.564, 15.625 / 436.824, 13.987, 34.967},
 	} {
 		near := func(what string, got, want float64) {
 			if math.Abs(got-want) > 1e-3*want {
@@ -33,10 +34,10 @@ func TestExchange(t *testing.T) {
 		near("MB of an adapter", mega, c.adapterMB)
 		near("GB/s of an adapter", rate, c.adapterGBs)
 	}
-	if e := Of(wide, 4, 2); e.Buckets != 4 {
+	if e := Of(wide, 4, 2, false); e.Buckets != 4 {
 		t.Errorf("a wide model has %+v", e)
 	}
-	if e := Of(Weights(784, 64, 4, 10), 4, 2); e.Buckets != 1 {
+	if e := Of(Weights(784, 64, 4, 10), 4, 2, false); e.Buckets != 1 {
 		t.Errorf("a narrow model has %+v", e)
 	}
 }

@@ -39,7 +39,7 @@ func (c scaled) exchange(s *source, ranks int) scaling.Exchange {
 	if err != nil {
 		s.fail("%s: feat_dim is %q, not a number", scalingFile, c.feat)
 	}
-	return scaling.Of(scaling.Weights(ranksPixels, width, ranksLayers, ranksClasses), ranksLayers, ranks)
+	return scaling.Of(scaling.Weights(ranksPixels, width, ranksLayers, ranksClasses), ranksLayers, ranks, c.precision == bf16)
 }
 
 // scaledTrainings returns the trainings of the file, and the greatest number of ranks. A line of one GPU

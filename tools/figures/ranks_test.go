@@ -20,6 +20,9 @@ const (
 	scalingSmall  = "784,bf16,graph,1,64,60000,16,1,4000000,,\n784,bf16,graph,2,64,60000,16,1,2000000,50,0\n784,bf16,graph,4,64,60000,16,1,3000000,50,0\n"
 )
 
+// scalingBoth has the longer epochs as well.
+var scalingBoth = strings.Replace(scalingLines, "400,0.9\n", "400,0.9\n"+scalingLonger, 1)
+
 // TestRanks writes tables and a picture from a small CSV of tools/ranks.sh.
 func TestRanks(t *testing.T) {
 	for _, c := range []struct {
@@ -29,11 +32,12 @@ func TestRanks(t *testing.T) {
 		err         string
 	}{
 		{"four GPUs", scalingLines + scalingSmall, true, []string{
-			"\n| 2048, tf32 | 4096 | 4.00 million | 2: 4096 | 8.00 million | 2.00 | 400 | 90 % |\n", " | 4: 1024 | 8.00 million | 2.00 | 500 | 80 % |\n",
+			"\n| 2048, tf32 | 4096 | 4.00 million | 2: 4096 | 2.00 | – | 8.00 million | 400 | 90 % |\n", " | 4: 1024 | 2.00 | – | 8.00 million | 500 | 80 % |\n",
 			// 2 · 56.836 MB · 63/64 by 8 adapters in 1024 µs
-			"\n| 2048×4096, tf32 | 1024 | 89 % | 14 | 27 |\n", "\n| 784×64, bf16 | 16.0 | "}, ""},
-		{"longer epochs", scalingLines + scalingLonger + scalingSmall, true, []string{" | 2: 4096, 120000 images | 7.00 million | 1.75 | 400 | 90 % |\n"}, ""},
-		{"two GPUs", strings.Join(strings.SplitAfter(scalingLines, "\n")[:2], ""), false, []string{"\n| 2048×4096, tf32 | 1024 | 89 % | 14 | 27 |\n"}, ""},
+			"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n", "\n| 784×64, bf16 | 16.0 | "}, ""},
+		{"longer epochs", scalingBoth + scalingSmall, true, []string{" | 2: 4096 | 2.00 | 1.75 | 8.00 million | 400 | 90 % |\n"}, ""},
+		{"longer epochs alone", scalingSmall + strings.Replace(scalingBoth, "2048,tf32,graph,2,4096,60000", "2048,tf32,graph,2,1024,60000", 1), false, nil, "2048, tf32 on 2 has 120000 images, and no line before it with 60000"},
+		{"two GPUs", strings.Join(strings.SplitAfter(scalingLines, "\n")[:2], ""), false, []string{"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n"}, ""},
 		{"two and one in other places", scalingSmall + scalingLines, true, []string{"\n| 784×64, bf16 | 16.0 | "}, ""},
 		{"not alone", scalingLines + "2048,bf16,graph,4,4096,60000,8,1,8000000,500,0.8\n", false, nil, "no line of one GPU before 2048, bf16 on 4"},
 		{"no width", strings.ReplaceAll(scalingLines, "2048,tf32", "wide,tf32"), false, nil, `feat_dim is "wide", not a number`},

@@ -237,8 +237,9 @@ const scalingFile = "scaling_h200.csv"
 
 // scalingTable is the table of trainings on several GPUs. In the file, a line for one GPU precedes each.
 func scalingTable(s *source) string {
-	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "speedup", "all-reduce, µs a step", "hidden"}}
-	var one map[string]string
+	const longer = 5 // column of epochs with as many images on each GPU as on one alone
+	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "speedup", "with an epoch's images on each", "images/s", "all-reduce, µs a step", "hidden"}}
+	var one, last map[string]string
 	for _, several := range s.file(scalingFile).records {
 		if several["ranks"] == "1" {
 			one = several
@@ -253,22 +254,22 @@ func scalingTable(s *source) string {
 			return s.float(scalingFile, column, record, name)
 		}
 		before, after := of(one, "images_per_s"), of(several, "images_per_s")
+		speedup := digits(after/before, 3)
+		if several["images"] != one["images"] {
+			if last["ranks"] != several["ranks"] || last["bsz"] != several["bsz"] {
+				s.fail("%s: %s on %s has %s images, and no line before it with %s", scalingFile, name, several["ranks"], several["images"], one["images"])
+				return ""
+			}
+			rows[len(rows)-1][longer] = speedup
+			continue
+		}
+		last = several
 		rows = append(rows, []string{
-			name, one["bsz"], millions(before), batches(several, one), millions(after),
-			digits(after/before, 3), digits(of(several, "all_reduce_us"), 2),
-			fmt.Sprintf("%.0f %%", 100*of(several, "all_reduce_hidden")),
+			name, one["bsz"], millions(before), several["ranks"] + ": " + several["bsz"], speedup, "–", millions(after),
+			digits(of(several, "all_reduce_us"), 2), fmt.Sprintf("%.0f %%", 100*of(several, "all_reduce_hidden")),
 		})
 	}
 	return markdown(rows...)
-}
-
-// batches returns the ranks and the batch of each, and how much longer an epoch is than that of one GPU.
-func batches(several, one map[string]string) string {
-	name := several["ranks"] + ": " + several["bsz"]
-	if several["images"] != one["images"] {
-		name += ", " + several["images"] + " images"
-	}
-	return name
 }
 
 func millions(v float64) string { return digits(v/1e6, 3) + " million" }

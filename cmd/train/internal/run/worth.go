@@ -24,7 +24,7 @@ var rates = map[string]float64{"tf32": 330e6, "3xtf32": 68e6, "bf16": 590e6, "fp
 func newEstimate(cfg configs.Config, precision string, features, ranks int) (e estimate, ok bool) {
 	width := float64(cfg.Model.FeatDim)
 	weights := scaling.Weights(float64(features), width, float64(cfg.Model.NumLayers), data.Classes)
-	e = estimate{Exchange: scaling.Of(weights, cfg.Model.NumLayers, ranks), flops: 6*weights - 2*float64(features)*width}
+	e = estimate{Exchange: scaling.Of(weights, cfg.Model.NumLayers, ranks, precision == "bf16"), flops: 6*weights - 2*float64(features)*width}
 	e.rate, ok = rates[precision]
 	return e, ok && ranks > 1
 }
