@@ -66,6 +66,7 @@ func TestExchangeOfOne(t *testing.T) {
 		"another rank":     func(e *kernels.Exchange) { e.Rank = 1 },
 		"no memory":        func(e *kernels.Exchange) { e.Memory = []uintptr{0} },
 		"32 numbers":       func(e *kernels.Exchange) { e.N = 32 },
+		"too many numbers": func(e *kernels.Exchange) { e.N = 1<<32 + 64 },
 		"weights in flags": func(e *kernels.Exchange) { e.Weights = 0 },
 		"no whole float4":  func(e *kernels.Exchange) { e.Updates += 4 },
 		"bf16 in flags":    func(e *kernels.Exchange) { e.Rounded = 16 },
