@@ -11,7 +11,7 @@ func asBytes[E float32 | int32 | ref.BF16](s []E) []byte {
 	if len(s) == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), 4*len(s))
+	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
 // sliceAt returns n elements of host memory from addr on, or nil for address 0. The memory is a
