@@ -32,10 +32,10 @@ func TestRanks(t *testing.T) {
 		err         string
 	}{
 		{"four GPUs", scalingLines + scalingSmall, true, []string{
-			"\n| 2048, tf32 | 4096 | 4.00 million | 2: 4096 | 2.00 | – | 8.00 million | 400 | 90 % |\n", " | 4: 1024 | 2.00 | – | 8.00 million | 500 | 80 % |\n",
+			"\n| 2048, tf32 | 4096 | 4.00 million | 2: 4096 | 8.00 million | 2.00 | – | 400 | 90 % |\n", " | 4: 1024 | 8.00 million | 2.00 | – | 500 | 80 % |\n",
 			// 2 · 56.836 MB · 63/64 by 8 adapters in 1024 µs
 			"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n", "\n| 784×64, bf16 | 16.0 | "}, ""},
-		{"longer epochs", scalingBoth + scalingSmall, true, []string{" | 2: 4096 | 2.00 | 1.75 | 8.00 million | 400 | 90 % |\n"}, ""},
+		{"longer epochs", scalingBoth + scalingSmall, true, []string{" | 2: 4096 | 8.00 million | 2.00 | 1.75 | 400 | 90 % |\n"}, ""},
 		{"longer epochs alone", scalingSmall + strings.Replace(scalingBoth, "2048,tf32,graph,2,4096,60000", "2048,tf32,graph,2,1024,60000", 1), false, nil, "2048, tf32 on 2 has 120000 images, and no line before it with 60000"},
 		{"two GPUs", strings.Join(strings.SplitAfter(scalingLines, "\n")[:2], ""), false, []string{"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n"}, ""},
 		{"two and one in other places", scalingSmall + scalingLines, true, []string{"\n| 784×64, bf16 | 16.0 | "}, ""},

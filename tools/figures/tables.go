@@ -237,8 +237,8 @@ const scalingFile = "scaling_h200.csv"
 
 // scalingTable is the table of trainings on several GPUs. In the file, a line for one GPU precedes each.
 func scalingTable(s *source) string {
-	const longer = 5 // column of epochs with as many images on each GPU as on one alone
-	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "speedup", "with an epoch's images on each", "images/s", "all-reduce, µs a step", "hidden"}}
+	const longer = 6 // column of epochs with as many images on each GPU as on one alone
+	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "speedup", "with an epoch's images on each", "all-reduce, µs a step", "hidden"}}
 	var one, last map[string]string
 	for _, several := range s.file(scalingFile).records {
 		if several["ranks"] == "1" {
@@ -265,7 +265,7 @@ func scalingTable(s *source) string {
 		}
 		last = several
 		rows = append(rows, []string{
-			name, one["bsz"], millions(before), several["ranks"] + ": " + several["bsz"], speedup, "–", millions(after),
+			name, one["bsz"], millions(before), several["ranks"] + ": " + several["bsz"], millions(after), speedup, "–",
 			digits(of(several, "all_reduce_us"), 2), fmt.Sprintf("%.0f %%", 100*of(several, "all_reduce_hidden")),
 		})
 	}
