@@ -44,7 +44,8 @@ type Ops[T any] interface {
 	// that they stay equal on all ranks; EndDataParallel frees its memory. Both may change the
 	// elements of w, which are the weights from then on. The rate of Backward must then be the
 	// training's times the rank's share of the batch, which may be 0. rows is the largest batch
-	// size.
+	// size. EndDataParallel returns the weights of the last Dense or Checksum of weights; after
+	// a later step a rank may have changed only its part of them.
 	DataParallel(w []T, rows int) error
 	EndDataParallel() error
 	// AllReduce adds up rows of t over the ranks, in place. With one it does nothing.

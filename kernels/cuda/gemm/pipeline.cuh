@@ -1,5 +1,5 @@
 // Copies from global to shared memory by the threads of a CTA (cp.async), other loads and stores of float4, matrices
-// and pixels, and named barriers.
+// and pixels, the addition of float4s, and named barriers.
 #ifndef PIPELINE_CUH
 #define PIPELINE_CUH
 
