@@ -45,7 +45,7 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 	c.name, c.places = name, map[string]string{}
 	fail := func(line int, key string, err error) {
 		if key != "" {
-			err = fmt.Errorf("%s: %w", key, err)
+			err = fmt.Errorf("%s: %w", short(key), err)
 		}
 		errs = append(errs, fmt.Errorf("%s:%d: %w", name, line, err))
 	}
@@ -124,10 +124,10 @@ func syntax(e toml.ParseError) error {
 	return fmt.Errorf("%s: %w", printable(e.LastKey), err)
 }
 
-// printable escapes what would break the line or not show.
+// printable escapes what would break the line or not show, and shortens s.
 func printable(s string) string {
 	var b strings.Builder
-	for _, r := range s {
+	for _, r := range short(s) {
 		if unicode.IsPrint(r) {
 			b.WriteRune(r)
 		} else {
@@ -135,6 +135,15 @@ func printable(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// short returns as much of s as an error quotes.
+func short(s string) string {
+	const most = 120
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
 }
 
 // line returns the number of the line where the value of a key begins. The decoder tells

@@ -75,7 +75,7 @@ func settingValue(text string) (any, error) {
 		return tooLarge(number), nil
 	}
 	if barePoint.MatchString(text) {
-		return nil, fmt.Errorf("is %s: TOML wants digits on both sides of the point, as in 0.5", text)
+		return nil, fmt.Errorf("is %s: TOML wants digits on both sides of the point, as in 0.5", short(text))
 	}
 	if !utf8.ValidString(text) {
 		return nil, errors.New("is not UTF-8")

@@ -161,9 +161,9 @@ func oneOf(at func(*Config) *string, valid ...string) field {
 func show(v any) string {
 	switch v := v.(type) {
 	case string:
-		return fmt.Sprintf("%q", v)
+		return fmt.Sprintf("%q", short(v))
 	case tooLarge:
-		return fmt.Sprintf("%s, beyond TOML's range", string(v))
+		return fmt.Sprintf("%s, beyond TOML's range", short(string(v)))
 	case float64:
 		s := strconv.FormatFloat(v, 'g', -1, 64)
 		if !strings.ContainsAny(s, ".eIN") { // 600.0 must not look like 600

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -95,7 +94,7 @@ func parseOptions(device int, list string, environment []string) (options, error
 		key, ours := strings.CutPrefix(name, "MLPOOL_")
 		if ours && key != "LIBRARY" { // that one is for mlpool.py
 			key = strings.ToLower(key)
-			values[key], from[key] = value, name
+			values[key], from[key] = value, fmt.Sprintf("variable %.40q", name)
 		}
 	}
 	for setting := range strings.SplitSeq(list, ",") {
@@ -107,12 +106,12 @@ func parseOptions(device int, list string, environment []string) (options, error
 			return o, fmt.Errorf("mlpool: option %.40q: want key=value", setting)
 		}
 		key = strings.TrimSpace(key)
-		values[key], from[key] = strings.TrimSpace(value), "option "+key
+		values[key], from[key] = strings.TrimSpace(value), fmt.Sprintf("option %.40q", key)
 	}
 	c := configs.Default()
 	for key, value := range values {
 		if err := o.set(&c, key, value); err != nil {
-			return o, fmt.Errorf("mlpool: %s: %w", cmp.Or(from[key], key), err)
+			return o, fmt.Errorf("mlpool: %s: %w", from[key], err)
 		}
 	}
 	pool, err := c.Allocator.PoolOptions()

@@ -29,7 +29,7 @@ func TestOptions(t *testing.T) {
 		{list: "peers=all", check: func(o options) bool { return o.allPeers && len(o.driver.Peers) == 0 }},
 		{list: "slack=0.5", env: []string{"MLPOOL_SLACK=0.75", "MLPOOL_MAX_FRACTION=0.5", "MLPOOL_LIBRARY=/x", ""},
 			check: func(o options) bool { return o.pool.Slack == 0.5 && o.pool.MaxFraction == 0.5 }},
-		{env: []string{"MLPOOL_SLAK=1"}, err: "MLPOOL_SLAK: there is no option \"slak\": did you mean slack?"},
+		{env: []string{"MLPOOL_SLAK=1"}, err: "variable \"MLPOOL_SLAK\": there is no option \"slak\": did you mean slack?"},
 		{list: "nonsense=1", err: "there are busy_slack, gc_threshold,"},
 		{list: "slack", err: "want key=value"},
 		{list: "slack=much", err: "slack"},
@@ -49,12 +49,16 @@ func TestOptions(t *testing.T) {
 }
 
 func FuzzOptions(f *testing.F) {
-	for _, list := range []string{"slack=0.5,peers=1:2", "plan=true", "max_bytes=1e9", "=", ",", "a=b=c", "strategy=\"tlsf\"", "slack=[", "x\x00=1"} {
+	for _, list := range []string{"slack=0.5,peers=1:2", "plan=true", "max_bytes=1e9", "=", ",", "a=b=c", "strategy=\"tlsf\"", "slack=[", "x\x00=1", "a\nb=1"} {
+		f.Add(list)
+	}
+	long := strings.Repeat("\x00", 1<<16)
+	for _, list := range []string{long + "=1", long, "strategy=" + long, "slack=1" + long, "plan=" + long, "slack=" + strings.Repeat("9", 1<<16)} {
 		f.Add(list)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
-		if _, err := parseOptions(0, list, nil); err != nil && (err.Error() == "" || len(err.Error()) > 4000) {
-			t.Errorf("%q: an error of %d bytes", list, len(err.Error()))
+		if _, err := parseOptions(0, list, nil); err != nil && (len(err.Error()) > 4000 || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%q: want an error of one short line, got %d bytes: %.200q", list, len(err.Error()), err)
 		}
 	})
 }
