@@ -1,5 +1,5 @@
 // The fake NCCL of all tests: the part that kernels/nccl uses. The emulator has it between processes
-// of one host, which share memory: an all-reduce is work of a stream, which ends when its communicator
+// of one host, which share memory: a collective is work of a stream, which ends when its communicator
 // is aborted. Compiled with -DALONE it is a libnccl.so.2 that needs no GPU, in which every rank has
 // what this one has: 2.27.3, and with registration with -DREGISTERS.
 //
@@ -18,6 +18,7 @@
 #include <ctime>
 #include <map>
 #include <string>
+#include <vector>
 
 #ifdef ALONE
 enum { VERSION = 22703 };
@@ -52,7 +53,7 @@ bool release(void *addr) { return emulator::give_context(), !cuMemFree(reinterpr
 namespace {
 
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
-enum { FLOAT32 = 7, SUM = 0, SYMMETRIC = 1 };
+enum { INT8 = 0, FLOAT32 = 7, SUM = 0, SYMMETRIC = 1 };
 constexpr float INSIDE = -1;  // what a test finds in its memory while an all-reduce waits, or is slow, until it writes another number
 constexpr size_t CHUNK = 1 << 18;  // floats that are added up at once
 
@@ -130,6 +131,23 @@ struct Comm {
       if (!meet()) return;
     }
   }
+
+  // scatter leaves the sums of this rank's part, of n, at to, which may be that part of from.
+  void scatter(float *to, const float *from, size_t n) {
+    std::vector<float> other(n);
+    for (int r = 0; r < size; r++) reduce(r == rank ? to : other.data(), from + r * n, n);
+  }
+
+  void gather(char *to, const char *from, size_t bytes) {
+    for (int r = 0; !shared && r < size; r++) memmove(to + r * bytes, from, bytes);
+    for (size_t at = 0; shared && at < bytes && !aborted; at += CHUNK) {
+      size_t some = std::min(CHUNK, bytes - at);
+      memcpy(shared->slot(rank), from + at, some);
+      if (!meet()) return;
+      for (int r = 0; r < size; r++) memcpy(to + r * bytes + at, shared->slot(r), some);
+      if (!meet()) return;
+    }
+  }
 };
 
 // linger is an all-reduce that does not come to its end: until the test writes another number, or
@@ -199,6 +217,18 @@ int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, Comm
   return SUCCESS;
 }
 
+int ncclReduceScatter(const float *from, float *to, size_t n, int type, int op, Comm *c, void *stream) {
+  if (type != FLOAT32 || op != SUM) return INVALID_USAGE;
+  if (c->alive()) queue(stream, [=] { c->scatter(to, from, n); });
+  return SUCCESS;
+}
+
+int ncclAllGather(const char *from, char *to, size_t n, int type, Comm *c, void *stream) {
+  if (type != INT8) return INVALID_USAGE;
+  if (c->alive()) queue(stream, [=] { c->gather(to, from, n); });
+  return SUCCESS;
+}
+
 #ifdef REGISTERS
 int ncclCommRegister(Comm *c, void *addr, size_t, void **handle) { return c->alive(), *handle = addr, SUCCESS; }
 int ncclCommDeregister(Comm *c, void *handle) { return c->alive(), handle ? SUCCESS : INVALID_ARGUMENT; }
@@ -220,10 +250,11 @@ int ncclMemFree(void *addr) { return release(addr) ? SUCCESS : SYSTEM_ERROR; }
 void *nccl_function(const char *name) {
 #define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}
   static const std::map<std::string, void *> functions = {
-      FUNCTION(ncclGetVersion),         FUNCTION(ncclGetUniqueId),          FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
-      FUNCTION(ncclCommAbort),          FUNCTION(ncclCommFinalize),         FUNCTION(ncclCommDestroy),        FUNCTION(ncclAllReduce),
-      FUNCTION(ncclCommRegister),       FUNCTION(ncclCommDeregister),       FUNCTION(ncclMemAlloc),           FUNCTION(ncclMemFree),
-      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister), FUNCTION(ncclGetErrorString),     FUNCTION(ncclGetLastError),
+      FUNCTION(ncclGetVersion),     FUNCTION(ncclGetUniqueId),    FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
+      FUNCTION(ncclCommAbort),      FUNCTION(ncclCommFinalize),   FUNCTION(ncclCommDestroy),        FUNCTION(ncclAllReduce),
+      FUNCTION(ncclCommRegister),   FUNCTION(ncclCommDeregister), FUNCTION(ncclMemAlloc),           FUNCTION(ncclMemFree),
+      FUNCTION(ncclReduceScatter),  FUNCTION(ncclAllGather),      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister),
+      FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
   };
 #undef FUNCTION
   auto at = functions.find(name);

@@ -27,7 +27,7 @@ typedef struct {
   int collnet, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_scheduling;
 } mlp_config;
 
-enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 22800 };
+enum { MLP_INT8 = 0, MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 22800 };
 
 #define FUNCTIONS(F) \
   F(ncclGetVersion, int *version) \
@@ -38,6 +38,8 @@ enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC 
   F(ncclCommFinalize, mlp_comm comm) \
   F(ncclCommDestroy, mlp_comm comm) \
   F(ncclAllReduce, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream) \
+  F(ncclReduceScatter, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream) \
+  F(ncclAllGather, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream) \
   /* from 2.19 on */ \
   F(ncclCommRegister, mlp_comm comm, void *addr, size_t bytes, void **handle) \
   F(ncclCommDeregister, mlp_comm comm, void *handle) \
@@ -127,6 +129,14 @@ int nccl_comm_free(uintptr_t comm) { return CALL(ncclCommDestroy, COMM(comm)); }
 
 int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
   return CALL(ncclAllReduce, (void *)x, (void *)x, n, MLP_FLOAT32, MLP_SUM, COMM(comm), (void *)stream);
+}
+
+int nccl_reduce_scatter(uintptr_t comm, uintptr_t x, uintptr_t part, size_t n, uintptr_t stream) {
+  return CALL(ncclReduceScatter, (void *)x, (void *)part, n, MLP_FLOAT32, MLP_SUM, COMM(comm), (void *)stream);
+}
+
+int nccl_all_gather(uintptr_t comm, uintptr_t part, uintptr_t x, size_t bytes, uintptr_t stream) {
+  return CALL(ncclAllGather, (void *)part, (void *)x, bytes, MLP_INT8, COMM(comm), (void *)stream);
 }
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {

@@ -1,4 +1,4 @@
-// Package nccl has the all-reduce of NVIDIA GPUs. It loads libnccl.so.2 when it is
+// Package nccl has the collectives of NVIDIA GPUs. It loads libnccl.so.2 when it is
 // first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
 // A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError), and an
@@ -240,6 +240,19 @@ func (c *Comm) Size() int { return c.size }
 
 func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllReduce", rawAllReduce(c.handle, x, n, stream), c.handle) })
+}
+
+// ReduceScatter queues on a stream: of x, one part of n float32 for each rank, this rank's becomes the sum over the ranks.
+// The other parts are undefined then.
+func (c *Comm) ReduceScatter(x uintptr, n int, stream uintptr) error {
+	part := x + uintptr(c.rank*4*n)
+	return c.use(func() error { return check("ReduceScatter", rawReduceScatter(c.handle, x, part, n, stream), c.handle) })
+}
+
+// AllGather queues on a stream: each rank's part of x, of some bytes, is copied to all ranks.
+func (c *Comm) AllGather(x uintptr, bytes int, stream uintptr) error {
+	part := x + uintptr(c.rank*bytes)
+	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, part, x, bytes, stream), c.handle) })
 }
 
 func (c *Comm) Err() error {

@@ -24,6 +24,8 @@ int nccl_comm_abort(uintptr_t comm);
 int nccl_comm_finalize(uintptr_t comm);
 int nccl_comm_free(uintptr_t comm);
 int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream);
+int nccl_reduce_scatter(uintptr_t comm, uintptr_t x, uintptr_t part, size_t n, uintptr_t stream);
+int nccl_all_gather(uintptr_t comm, uintptr_t part, uintptr_t x, size_t bytes, uintptr_t stream);
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes);
 int nccl_deregister(uintptr_t comm, uintptr_t handle);

@@ -17,13 +17,20 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-func TestAllReduce(t *testing.T) {
+func TestCollectives(t *testing.T) {
 	if !with(t, "") {
 		return
 	}
 	c := connected(t)
 	x := []float32{1, 2, 3}
 	if err := c.AllReduce(uintptr(unsafe.Pointer(&x[0])), len(x), 0); err != nil || !slices.Equal(x, []float32{3, 6, 9}) {
+		t.Errorf("%v, %v", x, err)
+	}
+	x = []float32{1, 2, 3, 4, 5, 6} // parts of two
+	if err := c.ReduceScatter(uintptr(unsafe.Pointer(&x[0])), 2, 0); err != nil || !slices.Equal(x[2:4], []float32{9, 12}) {
+		t.Errorf("%v, %v", x, err)
+	}
+	if err := c.AllGather(uintptr(unsafe.Pointer(&x[0])), 2*4, 0); err != nil || !slices.Equal(x, []float32{9, 12, 9, 12, 9, 12}) {
 		t.Errorf("%v, %v", x, err)
 	}
 	if c.Rank() != 1 || c.Size() != 3 || c.Err() != nil {

@@ -53,6 +53,14 @@ func rawAllReduce(comm, x uintptr, n int, stream uintptr) int {
 	return int(C.nccl_all_reduce(C.uintptr_t(comm), C.uintptr_t(x), C.size_t(n), C.uintptr_t(stream)))
 }
 
+func rawReduceScatter(comm, x, part uintptr, n int, stream uintptr) int {
+	return int(C.nccl_reduce_scatter(C.uintptr_t(comm), C.uintptr_t(x), C.uintptr_t(part), C.size_t(n), C.uintptr_t(stream)))
+}
+
+func rawAllGather(comm, part, x uintptr, bytes int, stream uintptr) int {
+	return int(C.nccl_all_gather(C.uintptr_t(comm), C.uintptr_t(part), C.uintptr_t(x), C.size_t(bytes), C.uintptr_t(stream)))
+}
+
 func rawRegister(comm, addr uintptr, bytes int64) (uintptr, int) {
 	return value(C.nccl_register(C.uintptr_t(comm), C.uintptr_t(addr), C.size_t(bytes)))
 }
