@@ -157,7 +157,6 @@ func TestLoadedLater(t *testing.T) {
 		"FP32":        func() error { return s.GEMM(kernels.FP32, unaligned) },
 		"GroupedGEMM": func() error { return s.GroupedGEMM(kernels.FP32, []kernels.GEMM{wgrad}) },
 		"Classifier":  func() error { return s.Classifier(kernels.FP32, classifier) },
-		"AddUpdates":  func() error { return s.AddUpdates([]kernels.Updates{{W: gemm.C, X: gemm.A, N: n}}) },
 	}
 	free, _, err := cudadriver.Driver{}.MemInfo()
 	try(t, err)

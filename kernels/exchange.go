@@ -29,8 +29,8 @@ type Exchange struct {
 }
 
 // Exchange queues an exchange: a two-shot all-reduce, reduce-scatter and all-gather, over peer memory. All ranks call it
-// in the same order, and each one only after the one before it has ended. It ends once all of them have stored their part of the weights everywhere. Its
-// CTAs are as small as those of AddUpdates.
+// in the same order, and each one only after the one before it has ended. It ends once all of them have stored their part
+// of the weights everywhere. Its CTAs are so small that they run while those of the largest GEMMs do, on another stream.
 func (s Stream) Exchange(e Exchange) error { return s.exchange(e) }
 
 // An IPCHandle stands for memory of NewIPC in other processes (cudaIpcMemHandle_t).

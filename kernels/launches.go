@@ -88,10 +88,6 @@ type Launches interface {
 	//launch:as round: y value[n] = x[n]
 	Round(y, x uintptr, n int) error
 
-	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += x[n]. Its CTAs are so small that they
-	// run while those of the largest GEMMs do, on another stream.
-	AddUpdates(all []Updates) error
-
 	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
 	// y[rows] = labels[indices[i]], from uint8 images and labels through int32
 	// indices[rows] to values x and int32 y. With y 0 there are only images.
@@ -113,10 +109,4 @@ type Classifier struct {
 	Rows, Classes, K int     // a GPU takes 1 to 16 classes
 	Activation       nn.Activation
 	Prefetch         Prefetch // only PrefetchB counts: W
-}
-
-// Updates X[N] are added to weights W[N]. Rounded, if not 0, is a bf16 array to which W is also stored.
-type Updates struct {
-	W, X, Rounded uintptr
-	N             int // a GPU takes up to 2^30 elements
 }

@@ -52,9 +52,6 @@ func (s Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) e
 func (s Stream) Round(precision Precision, y uintptr, x uintptr, n int) error {
 	return check("Round", C.kernels_round(s.c(), C.int(precision), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
 }
-func (s Stream) AddUpdates(all []Updates) error {
-	return check("AddUpdates", C.kernels_add_updates(s.c(), cUpdates(all)))
-}
 func (s Stream) Gather(precision Precision, x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
 	return check("Gather", C.kernels_gather(s.c(), C.int(precision), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images), C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
 }

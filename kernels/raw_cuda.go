@@ -158,16 +158,6 @@ func cUpdate(u nn.Update) C.kernels_update { return *(*C.kernels_update)(unsafe.
 
 var _ = [1]struct{}{}[unsafe.Sizeof(nn.Update{})-unsafe.Sizeof(C.kernels_update{})]
 
-func cUpdates(all []Updates) C.kernels_updates {
-	c := C.kernels_updates{count: C.int(len(all))}
-	for i, u := range all[:min(len(all), MaxGroup)] {
-		to := &c.of[i]
-		to.w, to.x, to.rounded = C.uintptr_t(u.W), C.uintptr_t(u.X), C.uintptr_t(u.Rounded)
-		to.n = C.int64_t(u.N)
-	}
-	return c
-}
-
 // The numbers of ranks and bytes are those of kernels.h.
 var _ = [1]struct{}{}[(MaxRanks-C.KERNELS_MAX_RANKS)|(ExchangeFlags-C.KERNELS_EXCHANGE_FLAGS)|(len(IPCHandle{})-C.KERNELS_HANDLE_BYTES)]
 

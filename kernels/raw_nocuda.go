@@ -77,7 +77,6 @@ func (Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, b
 }
 func (Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error { return ErrNoCUDA }
 func (Stream) Round(precision Precision, y uintptr, x uintptr, n int) error        { return ErrNoCUDA }
-func (Stream) AddUpdates(all []Updates) error                                      { return ErrNoCUDA }
 func (Stream) Gather(precision Precision, x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
 	return ErrNoCUDA
 }

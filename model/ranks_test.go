@@ -133,8 +133,8 @@ func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test mod
 }
 
 // TestRanks trains on several ranks, whose results must be those of one rank with all their rows. The
-// last batch has fewer rows than there are ranks, also in validation. The same training by all-reduces
-// gives the same bits.
+// last batch has fewer rows than there are ranks, also in validation. Weights and updates in memory of the allocator give
+// the same bits.
 func TestRanks(t *testing.T) {
 	const rows, features, batch, epochs = 515, 23, 8, 2
 	train, test := blobs(rows, features, 1), blobs(67, features, 2)
@@ -145,9 +145,9 @@ func TestRanks(t *testing.T) {
 				opt := options(rows, batch)
 				opt.EvalBatchSize, opt.ChunkSteps = 16, 5
 				got := trainRanks(t, name, ranks, asIs, train, test, narrow(features), epochs, opt)
-				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return reducing{l} }, train, test, narrow(features), epochs, opt)
+				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return asymmetric{l} }, train, test, narrow(features), epochs, opt)
 				if fmt.Sprint(got) != fmt.Sprint(again) {
-					t.Error("the same training by all-reduces comes to something else")
+					t.Error("the same training without symmetric memory comes to something else")
 				}
 				opt.BatchSize, opt.EvalBatchSize = batch*ranks, 16*ranks
 				want := trainRanks(t, name, 1, asIs, train, test, narrow(features), epochs, opt)
@@ -189,15 +189,11 @@ func TestRankGoesOn(t *testing.T) {
 	}
 }
 
-// reducing is a rank without symmetric memory.
-type reducing struct{ collective.Collective }
+// asymmetric is a rank without symmetric memory.
+type asymmetric struct{ collective.Collective }
 
-func (reducing) AllocSymmetric(int) (uintptr, func() error, error) {
+func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {
 	return 0, nil, errors.ErrUnsupported
-}
-
-func (reducing) Exchange(collective.Updates, uintptr) error {
-	return errors.New("an exchange without memory for it")
 }
 
 // dying is a rank that ends after some collectives.
@@ -234,7 +230,7 @@ func (d *dying) Exchange(u collective.Updates, stream uintptr) error {
 // nothing, which their allocators check.
 func TestRankDies(t *testing.T) {
 	const rows, features = 64, 9
-	reduces := func(l *collective.Local) collective.Collective { return reducing{l} }
+	without := func(l *collective.Local) collective.Collective { return asymmetric{l} }
 	for _, name := range hostBackends() {
 		for _, c := range []struct {
 			kind    string
@@ -242,9 +238,9 @@ func TestRankDies(t *testing.T) {
 			weights []*tensor.Dense
 			first   int // collectives after which a rank ends
 		}{
-			{"exchanging", asIs, narrow(features), 18},
-			{"reducing", reduces, narrow(features), 18},
-			{"exchanging several buckets", asIs, deep(features), 30},
+			{"one bucket", asIs, narrow(features), 18},
+			{"without symmetric memory", without, narrow(features), 18},
+			{"several buckets", asIs, deep(features), 30},
 		} {
 			t.Run(name+" "+c.kind, func(t *testing.T) {
 				train, test := blobs(rows, features, 1), blobs(20, features, 2)

@@ -83,7 +83,7 @@ var exchanges = []struct {
 }{
 	{"several buckets", true, deep},
 	{"one bucket", true, narrow},
-	{"all-reduced", false, deep},
+	{"without symmetric memory", false, deep},
 }
 
 func testMirroredRank(t *testing.T, symmetric bool, weights []*tensor.Dense) {
@@ -169,16 +169,6 @@ func (s *lateSideQueue) run(work int) error {
 		}
 	}
 	return nil
-}
-
-func (s *lateSideQueue) After(other device.SideQueue, i int) error {
-	o := other.(*lateSideQueue)
-	work := o.recorded[i]
-	return s.later(func() error { return o.run(work) })
-}
-
-func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
-	return s.later(func() error { return s.SideQueue.AddUpdates(all) })
 }
 
 // TestLateSideQueue trains a rank whose side queues are as late as events allow. If an operation that

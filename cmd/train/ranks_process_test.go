@@ -99,9 +99,16 @@ func TestRankProcesses(t *testing.T) {
 		}
 	}
 	near("of one", r.losses(1, "-set", "train.bsz=32"))
+	inFP32, inBF16 := []string{"-set", "train.executor=graph"}, []string{"-set", "train.executor=graph", "-set", "train.precision=bf16"}
+	rounded := r.losses(2, inBF16...)
 	t.Setenv("EMULATOR_WITHOUT_PEERS", "1")
-	if reduced := r.losses(2, "-set", "train.executor=graph"); !slices.Equal(reduced, eager) {
-		t.Error("the losses of all-reduces differ from those of exchanges")
+	for _, c := range []struct {
+		args []string
+		want []float32
+	}{{inFP32, eager}, {inBF16, rounded}} {
+		if got := r.losses(2, c.args...); !slices.Equal(got, c.want) {
+			t.Errorf("%v: the losses of exchanges by NCCL differ from those between peers", c.args)
+		}
 	}
 	t.Setenv("EMULATOR_WITHOUT_PEERS", "")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
@@ -110,8 +117,8 @@ func TestRankProcesses(t *testing.T) {
 	}
 }
 
-// TestWideRankProcesses trains a model of two buckets, whose updates ranks exchange, or all-reduce if GPUs do not reach
-// each other's memory.
+// TestWideRankProcesses trains a model of two buckets, whose updates ranks exchange by NCCL if GPUs do not reach each
+// other's memory.
 func TestWideRankProcesses(t *testing.T) {
 	r := newProcessRanks(t)
 	const ranks = 3
@@ -127,8 +134,8 @@ func TestWideRankProcesses(t *testing.T) {
 		t.Errorf("the losses are %v: nothing is learnt", exchanged)
 	}
 	t.Setenv("EMULATOR_WITHOUT_PEERS", "1")
-	if reduced := r.losses(ranks, args...); !slices.Equal(reduced, exchanged) {
-		t.Errorf("the losses are %v, by all-reduces %v", exchanged, reduced)
+	if got := r.losses(ranks, args...); !slices.Equal(got, exchanged) {
+		t.Errorf("the losses are %v, by NCCL %v", exchanged, got)
 	}
 }
 

@@ -91,14 +91,6 @@ typedef struct {
   float rate, keep;
 } kernels_update;
 
-typedef struct {
-  struct {
-    uintptr_t w, x, rounded;
-    int64_t n;
-  } of[KERNELS_MAX_GROUP];
-  int count;
-} kernels_updates;
-
 // kernels.Exchange, field by field.
 enum { KERNELS_MAX_RANKS = 16, KERNELS_EXCHANGE_FLAGS = 256 };
 typedef struct {

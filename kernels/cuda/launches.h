@@ -13,5 +13,4 @@ int kernels_classifier(uintptr_t stream, int precision, kernels_classifier_args 
 int kernels_reduce_loss(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch);
 int kernels_step(uintptr_t stream, kernels_update u, uintptr_t w, uintptr_t state, uintptr_t dw, int64_t n);
 int kernels_round(uintptr_t stream, int precision, uintptr_t y, uintptr_t x, int64_t n);
-int kernels_add_updates(uintptr_t stream, kernels_updates all);
 int kernels_gather(uintptr_t stream, int precision, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices, int64_t rows, int64_t cols);

@@ -10,13 +10,12 @@ type bucket struct {
 	addr    uintptr
 	n       int
 	layers  []int
-	weights uintptr           // in symmetric memory: of all layers, as the updates are
-	rounded uintptr           // likewise their rounded copies, if they have such
-	adds    []kernels.Updates // after an all-reduce: the addition of the sums to the weights
+	weights uintptr // of all layers, as the updates are
+	rounded uintptr // likewise their rounded copies, if they have such
 }
 
 // bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an
-// all-reduce it would move as many bytes, so smaller buckets do not pay.
+// exchange it would move as many bytes, so smaller buckets do not pay.
 const bucketBytes = 6 << 20
 
 // lateRows is the batch size from which on no wgrad comes early in tf32. A bucket of a hidden layer then moves in less

@@ -193,21 +193,12 @@ func (s *cudaSideQueue) Record(i int) error {
 	return e.Record(s.stream)
 }
 
-func (s *cudaSideQueue) Join(i int) error { return s.waitedFor(i, s.queue) }
-
-func (s *cudaSideQueue) After(other SideQueue, i int) error {
-	return other.(*cudaSideQueue).waitedFor(i, s.stream)
-}
-
-// waitedFor makes a stream wait for the work at Record(i).
-func (s *cudaSideQueue) waitedFor(i int, stream kernels.Stream) error {
+func (s *cudaSideQueue) Join(i int) error {
 	if i >= len(s.recorded) {
 		return fmt.Errorf("device: a side queue has not recorded mark %d", i)
 	}
-	return stream.WaitEvent(s.recorded[i])
+	return s.queue.WaitEvent(s.recorded[i])
 }
-
-func (s *cudaSideQueue) AddUpdates(all []kernels.Updates) error { return s.stream.AddUpdates(all) }
 
 func (s *cudaSideQueue) Do(f func(uintptr) error) error { return f(s.stream.Handle()) }
 func (s *cudaSideQueue) StampSide(i int) error          { return s.stamp(i, s.stream) }

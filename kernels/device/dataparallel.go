@@ -18,11 +18,7 @@ func (d *Device) SetCollective(c collective.Collective) error {
 	if err != nil {
 		return err
 	}
-	adds, err := d.queue.NewSideQueue()
-	if err != nil {
-		return errors.Join(err, moves.Close())
-	}
-	d.reducer = &reducer{comm: c, moves: moves, adds: adds, bucketOf: make(map[uintptr]int)}
+	d.reducer = &reducer{comm: c, moves: moves, bucketOf: make(map[uintptr]int)}
 	return nil
 }
 
@@ -34,7 +30,7 @@ func (d *Device) CloseCollective() error {
 	r := d.reducer
 	err := d.EndDataParallel()
 	d.reducer = nil
-	return errors.Join(err, r.moves.Close(), r.adds.Close())
+	return errors.Join(err, r.moves.Close())
 }
 
 // DataParallel names the weights, in the order of their layers, that Backward changes by the updates
@@ -49,19 +45,19 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 	if r.updates != nil {
 		return errors.New("device: weights are data-parallel already")
 	}
-	if err := d.makeBuckets(w, rows); err != nil || !r.symmetric {
+	if err := d.makeBuckets(w, rows); err != nil {
 		return err
 	}
 	return d.moveWeights(w)
 }
 
-// makeBuckets makes the buckets of weights, and moves them once, filled with zeros: NCCL connects the
-// ranks at the first all-reduce, which it could not do during a capture.
+// makeBuckets makes the buckets of weights, and exchanges them once, filled with zeros: NCCL connects the
+// ranks at its first collectives, which it could not do during a capture.
 func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	r := d.reducer
 	r.early = earlyFrom(len(w), rows, d.values)
 	r.buckets = bucketsOf(w, r.early)
-	addr, bytes, err := d.allocUpdates()
+	addr, bytes, err := d.allocBuckets()
 	if err != nil {
 		return err
 	}
@@ -74,9 +70,6 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	}
 	for i := range buckets {
 		b := &buckets[i]
-		if !r.symmetric {
-			b.adds = addsOf(*b, r.weights)
-		}
 		own := b.addr
 		for _, layer := range b.layers {
 			t := r.weights[layer]
@@ -98,7 +91,7 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	return errors.Join(d.waitAll(), d.Synchronize())
 }
 
-// moveWeights copies weights to the symmetric memory of their buckets, and makes w those.
+// moveWeights copies weights to the memory of their buckets, and makes w those.
 func (d *Device) moveWeights(w []Tensor) error {
 	r := d.reducer
 	r.homes, r.callers = slices.Clone(w), w
@@ -117,7 +110,7 @@ func (d *Device) copyWeights(to, from []Tensor) error {
 	return nil
 }
 
-// returnWeights copies weights back from symmetric memory, unless a rank has ended, after which they may be wrong.
+// returnWeights copies weights back to where they were, unless a rank has ended, after which they may be wrong.
 func (d *Device) returnWeights() (err error) {
 	r := d.reducer
 	if r.homes == nil {
@@ -140,9 +133,6 @@ func (d *Device) EndDataParallel() error {
 	}
 	err := errors.Join(d.waitAll(), d.returnWeights())
 	r.weights, r.updates, r.parted = nil, nil, false
-	// After an error the side queues may still use the memory, which the collective gets back.
-	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.symmetric {
-		err = errors.Join(err, d.queue.Synchronize())
-	}
-	return errors.Join(err, r.free())
+	// After an error the side queue may still use the memory, which others get now.
+	return errors.Join(err, d.joinSide(), d.queue.Synchronize(), r.free())
 }

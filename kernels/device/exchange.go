@@ -2,10 +2,8 @@ package device
 
 import (
 	"errors"
-	"slices"
 
 	"mlpool/allocator"
-	"mlpool/kernels"
 	"mlpool/kernels/collective"
 )
 
@@ -53,7 +51,7 @@ func (d *Device) whole(t Tensor) error {
 	return d.waitAll()
 }
 
-// exchangeHere is move of a model of one bucket, on the main queue.
+// exchangeHere is move on the main queue.
 func (d *Device) exchangeHere() error {
 	r := d.reducer
 	stamp := func(kinds ...int) (err error) {
@@ -71,30 +69,21 @@ func (d *Device) exchangeHere() error {
 	return errors.Join(stamp(moveStart, waitStart), r.exchange(r.buckets[0], d.queue.Do), stamp(moveEnd, waitEnd))
 }
 
-// allocUpdates allocates the memory of the buckets, which is symmetric if there can be such memory, and then has the
-// weights too.
-func (d *Device) allocUpdates() (addr uintptr, bytes int, err error) {
+// allocBuckets allocates the memory of the buckets, which is symmetric if there can be such memory.
+func (d *Device) allocBuckets() (addr uintptr, bytes int, err error) {
 	r := d.reducer
-	divided := slices.Clone(r.buckets) // each rank has an equal part, which begins where blocks could
-	for i := range divided {
-		divided[i].n = roundUp(divided[i].n, r.comm.Size()*allocator.Alignment/4)
-	}
-	for _, b := range divided {
+	for i := range r.buckets {
+		b := &r.buckets[i]
+		b.n = roundUp(b.n, r.comm.Size()*allocator.Alignment/4) // each rank has an equal part, which begins where blocks could
 		bytes += 2 * 4 * b.n
 		if d.values == BF16 {
 			bytes += aligned(2 * b.n)
 		}
 	}
 	addr, r.free, err = r.comm.AllocSymmetric(bytes)
-	if r.symmetric = err == nil; r.symmetric {
-		r.buckets = divided
-	}
+	r.symmetric = err == nil
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return addr, bytes, err
-	}
-	bytes = 0
-	for _, b := range r.buckets {
-		bytes += 4 * b.n
 	}
 	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
 	r.free = func() error { return d.alloc.Free(block, d.stream) }
@@ -106,12 +95,8 @@ func (r *reducer) place(addr uintptr, w []Tensor) (weights []Tensor) {
 	weights = append(weights, w...)
 	for i := range r.buckets {
 		b := &r.buckets[i]
-		b.addr = addr
-		if addr += uintptr(4 * b.n); !r.symmetric {
-			continue
-		}
-		b.weights = addr
-		addr += uintptr(4 * b.n)
+		b.addr, b.weights = addr, addr+uintptr(4*b.n)
+		addr += 2 * uintptr(4*b.n)
 		if weights[0].rounded.Addr != 0 {
 			b.rounded = addr
 			addr += uintptr(aligned(2 * b.n))
@@ -127,15 +112,4 @@ func (r *reducer) place(addr uintptr, w []Tensor) (weights []Tensor) {
 		}
 	}
 	return weights
-}
-
-// addsOf returns the addition of a bucket's sums to the weights, after an all-reduce.
-func addsOf(b bucket, weights []Tensor) (all []kernels.Updates) {
-	addr := b.addr
-	for _, layer := range b.layers {
-		t := weights[layer]
-		all = append(all, kernels.Updates{W: t.addr(), Rounded: t.rounded.Addr, X: addr, N: t.Len()})
-		addr += uintptr(aligned(t.bytes()))
-	}
-	return all
 }

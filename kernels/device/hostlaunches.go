@@ -172,18 +172,6 @@ func batches(rows, batch int) int {
 	return (rows-1)/batch + 1
 }
 
-func (q *HostQueue) AddUpdates(all []kernels.Updates) error {
-	return q.do(func() {
-		for _, u := range all {
-			w := f32(u.W, u.N)
-			ref.AddUpdates(w, f32(u.X, u.N), u.N)
-			if u.Rounded != 0 {
-				ref.Round(sliceAt[ref.BF16](u.Rounded, u.N), w, u.N)
-			}
-		}
-	})
-}
-
 func (q *HostQueue) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
 	return q.do(func() {
 		at := sliceAt[int32](indices, rows)

@@ -162,13 +162,9 @@ func (*hostSideQueue) Fork() error      { return nil }
 func (*hostSideQueue) Record(int) error { return nil }
 func (*hostSideQueue) Join(int) error   { return nil }
 
-func (*hostSideQueue) After(SideQueue, int) error { return nil }
-
 func (*hostSideQueue) Close() error { return nil }
 
 func (s *hostSideQueue) Do(f func(uintptr) error) error { return s.queue.Do(f) }
-
-func (s *hostSideQueue) AddUpdates(all []kernels.Updates) error { return s.queue.AddUpdates(all) }
 
 func (s *hostSideQueue) StampSide(i int) error {
 	return s.queue.try(func() error { return s.stamps.Mark(i) })

@@ -88,9 +88,6 @@ func (r *recorder) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int
 func (r *recorder) Round(y uintptr, x uintptr, n int) error {
 	return r.around(pass("round", n, 1, []array{{y, r.Values().Size(), true}, {x, 4, false}}, n), func() error { return r.Queue.Round(y, x, n) })
 }
-func (r *recorder) AddUpdates(all []kernels.Updates) error {
-	return r.around(ofAddUpdates(all), func() error { return r.Queue.AddUpdates(all) })
-}
 func (r *recorder) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
 	return r.around(pass("gather", rows, cols, []array{{x, r.Values().Size(), true}, {y, 0, true}, {images, 1, false}, {labels, 0, false}, {indices, 0, false}}, rows, cols), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
 }

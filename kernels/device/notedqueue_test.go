@@ -56,37 +56,16 @@ func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
 func (q *notedQueue) NewSideQueue() (SideQueue, error) {
 	side, err := q.HostQueue.NewSideQueue()
 	q.sides++
-	return &notedSide{side, q, q.sides == 2, -1, -1, false}, err
+	return &notedSide{side, q, false}, err
 }
 
 type notedSide struct {
 	SideQueue
-	q        *notedQueue
-	adds     bool // it is the queue of that name, and not moves
-	recorded int  // the last number
-	after    int  // the last number of another one that it waits for
-	moved    bool // it has moved something since it waited for the queue
+	q     *notedQueue
+	moved bool // it has moved something since it waited for the queue
 }
 
 func (n *notedSide) Fork() error { n.q.forked, n.moved = len(n.q.log), false; return nil }
-
-func (n *notedSide) Record(i int) error { n.recorded = i; return nil }
-
-func (n *notedSide) After(other SideQueue, i int) error {
-	if was := other.(*notedSide).recorded; was != i || other == n {
-		return fmt.Errorf("waits for %d, when %d was recorded last", i, was)
-	}
-	n.after = i
-	return nil
-}
-
-func (n *notedSide) AddUpdates(all []kernels.Updates) error {
-	if n.after < 0 && !n.moved {
-		return errors.New("updates are added that are not waited for")
-	}
-	n.after = -1
-	return n.q.note("on the side, %s", n.q.adds(all))
-}
 
 func (n *notedSide) Do(f func(uintptr) error) error {
 	if n.q.forked != len(n.q.log) && !n.moved {
@@ -96,26 +75,9 @@ func (n *notedSide) Do(f func(uintptr) error) error {
 	return n.SideQueue.Do(f)
 }
 
-func (n *notedSide) Join(i int) error {
-	if n.adds {
-		return n.q.note("wait for %d of adds", i)
-	}
-	return n.q.note("wait for %d", i)
-}
+func (n *notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
 
 func (n *notedSide) Close() error { n.q.sides--; return n.SideQueue.Close() }
-
-func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
-
-// adds names the layers.
-func (q *notedQueue) adds(all []kernels.Updates) string {
-	var layers []int
-	for _, u := range all {
-		layers = append(layers, q.layers[u.W])
-		q.layers[u.X] = q.layers[u.W]
-	}
-	return fmt.Sprintf("add %v", layers)
-}
 
 // rankOne is rank 1 of some, and records its moves.
 type rankOne struct {

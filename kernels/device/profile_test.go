@@ -2,10 +2,8 @@ package device
 
 import (
 	"errors"
-	"slices"
 	"testing"
 	"time"
-	"unsafe"
 
 	"mlpool/kernels"
 	"mlpool/kernels/nn"
@@ -200,25 +198,6 @@ func TestRecordedGroups(t *testing.T) {
 				t.Errorf("%v, %q, want %q", err, got.Name, want)
 			}
 		}
-	}
-}
-
-// TestRecordedUpdates counts the work of adding updates to two layers, of which one has a rounded copy.
-func TestRecordedUpdates(t *testing.T) {
-	w, x, rounded := []float32{1, 2}, []float32{111, 222}, make([]uint16, 1)
-	at := func(f []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(f))) }
-	var got Launch
-	r := Observe(new(HostQueue), func(l Launch, queue func() error) error { got = l; return queue() })
-	err := r.AddUpdates([]kernels.Updates{
-		{W: at(w), X: at(x), N: 1},
-		{W: at(w[1:]), X: at(x[1:]), Rounded: uintptr(unsafe.Pointer(&rounded[0])), N: 1},
-	})
-	// Bytes: the weights and updates read, the weights written, and one of them rounded.
-	if err != nil || got.Name != "add updates" || got.Shape != "[2,1]" || got.FLOPs != 0 || got.Bytes != 2*4*3+2 {
-		t.Errorf("%v, %+v", err, got)
-	}
-	if !slices.Equal(w, []float32{112, 224}) || rounded[0] != 0x4360 {
-		t.Errorf("weights %v, rounded %#x", w, rounded)
 	}
 }
 

@@ -70,17 +70,13 @@ type Graph interface {
 
 // A SideQueue is an additional queue of a device: on a GPU a stream of high priority. Fork makes it
 // wait for the main queue's work so far. Join(i) makes the main queue wait for the side queue's work
-// at the last Record(i), After(other, i) makes this queue wait for that of other. All of them work in
-// a capture.
+// at the last Record(i). All of them work in a capture.
 type SideQueue interface {
 	Fork() error
 	Record(i int) error // i is a number from 0 on
 	Join(i int) error
-	After(other SideQueue, i int) error
 
-	AddUpdates(all []kernels.Updates) error // as the main queue's
-
-	Do(f func(stream uintptr) error) error // likewise, on the side queue
+	Do(f func(stream uintptr) error) error // as the main queue's
 
 	// StampSide and StampQueue record when the side queue's or the main queue's work so far is done,
 	// under a number from 0 on. Each launch of a graph renews its stamps. Elapsed returns the time

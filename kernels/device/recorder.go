@@ -135,21 +135,6 @@ func ofClassifier(c kernels.Classifier, values Kind) Launch {
 	return l
 }
 
-func ofAddUpdates(all []kernels.Updates) Launch {
-	n, bytes := 0, 0
-	var arrays []array
-	for _, u := range all {
-		n, bytes = n+u.N, bytes+3*4*u.N
-		if u.Rounded != 0 {
-			bytes += BF16.Size() * u.N
-		}
-		arrays = append(arrays, array{u.W, 0, true}, array{u.Rounded, 0, true})
-	}
-	l := pass("add updates", n, 1, arrays)
-	l.Bytes = float64(bytes)
-	return l
-}
-
 // An array is one that an operation writes or reads.
 type array struct {
 	addr  uintptr

@@ -12,30 +12,27 @@ import (
 //
 // With several ranks a wgrad is not added to the weights: it is stored as an update, in a buffer of
 // the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, a side
-// queue, moves, exchanges them with the other ranks, or all-reduces them. An exchange also adds
-// them to the weights, in the order of the ranks, in CTAs so small that they run while those of GEMMs do.
-// After an all-reduce another side queue, adds, adds the sums in such CTAs, while the next bucket moves; the order of
-// those sums is the library's, the same in every run. The next operation that reads the weights waits for that. A
-// model of one bucket has no work to hide this behind: its main queue exchanges it, or adds the sums, itself.
+// queue, moves, exchanges them with the other ranks, which adds them to the weights. The next operation that reads the
+// weights waits for that.
 //
-// An exchange needs symmetric memory. That is the collective's, and not in the allocator's statistics. During the
-// training the weights are in it too. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
-// GEMMs read, and each rank a part of the weights: see gather. An all-reduce waits for SMs, and then takes some from the
-// next GEMM.
+// During the training the weights, too, are in the memory of their buckets. In symmetric memory exchanges run in CTAs so
+// small that they do while those of GEMMs do; and a model of one bucket, which has no work to hide this behind, exchanges it
+// on the main queue. That memory is the collective's, and not in the allocator's statistics. Other exchanges wait for SMs,
+// and then take some from the next GEMM. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
+// GEMMs read, and each rank a part of the weights: see gather.
 //
-// The side queues work during the rest of the backward pass and the next forward pass, which starts
+// The side queue works during the rest of the backward pass and the next forward pass, which starts
 // at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches, and in bf16, this
 // leaves too little time to move all updates, so wgrads of upper layers come early; not that of the top hidden layer,
-// which the next forward pass reads late. The side queues touch only updates and weights: outputs of a step stay on one
-// queue, and are freed in its order. A capture includes the side queues, and joins them at the end.
+// which the next forward pass reads late. The side queue touches only updates and weights: outputs of a step stay on one
+// queue, and are freed in its order. A capture includes the side queue, and joins it at the end.
 type reducer struct {
 	comm      collective.Collective
 	moves     SideQueue
-	adds      SideQueue
 	symmetric bool         // the buckets are in symmetric memory
-	free      func() error // gives back the memory of updates
+	free      func() error // gives back their memory
 	weights   []Tensor     // by layer
-	homes     []Tensor     // likewise, where weights in symmetric memory were, and return to; nil: they are there
+	homes     []Tensor     // likewise, where they were, and return to; nil: they are there
 	callers   []Tensor     // the caller's weights, which become homes again
 	updates   []Tensor     // likewise
 	buckets   []bucket
@@ -69,14 +66,12 @@ type deferredWgrad struct {
 	dy gradient
 }
 
-// move queues the exchange of a bucket; or an all-reduce, and the addition of the sums to the weights, unless the main
-// queue adds them.
+// move queues the exchange of a bucket.
 func (d *Device) move(i int) error {
 	r := d.reducer
 	if r.symmetric && len(r.buckets) == 1 {
 		return d.exchangeHere()
 	}
-	b := r.buckets[i]
 	if err := r.moves.Fork(); err != nil {
 		return err
 	}
@@ -85,13 +80,7 @@ func (d *Device) move(i int) error {
 			return err
 		}
 	}
-	var err error
-	if r.symmetric {
-		err = r.exchange(b, r.moves.Do)
-	} else {
-		err = r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(b.addr, b.n, stream) })
-	}
-	if err != nil {
+	if err := r.exchange(r.buckets[i], r.moves.Do); err != nil {
 		return err
 	}
 	if r.timed {
@@ -101,34 +90,7 @@ func (d *Device) move(i int) error {
 		r.stamped[i], r.waited[i] = true, false
 	}
 	r.pending[i] = true
-	if err := r.moves.Record(i); err != nil || r.adder() != onAdds {
-		return err
-	}
-	if err := r.adds.After(r.moves, i); err != nil {
-		return err
-	}
-	if err := r.adds.AddUpdates(b.adds); err != nil {
-		return err
-	}
-	return r.adds.Record(i)
-}
-
-// The queues that add updates to the weights.
-const (
-	onMoves = iota
-	onAdds
-	onMain
-)
-
-// adder returns the queue that adds the updates.
-func (r *reducer) adder() int {
-	switch {
-	case r.symmetric:
-		return onMoves
-	case len(r.buckets) > 1:
-		return onAdds
-	}
-	return onMain
+	return r.moves.Record(i)
 }
 
 // waitWeights makes the queue wait for weights whose bucket is pending.
@@ -151,23 +113,14 @@ func (d *Device) exchanging() bool {
 // those of earlier buckets.
 func (d *Device) waitBucket(i int) error {
 	r := d.reducer
-	d.last.forget() // weights that AddUpdates writes must not be prefetched
+	d.last.forget() // weights that an exchange writes must not be prefetched
 	if r.stamped[i] {
 		if err := r.moves.StampQueue(i*stampsPerBucket + waitStart); err != nil {
 			return err
 		}
 	}
-	done := r.moves
-	if r.adder() == onAdds {
-		done = r.adds
-	}
-	if err := done.Join(i); err != nil {
+	if err := r.moves.Join(i); err != nil {
 		return err
-	}
-	if r.adder() == onMain {
-		if err := d.queue.AddUpdates(r.buckets[i].adds); err != nil {
-			return err
-		}
 	}
 	clear(r.pending[:i+1])
 	if r.stamped[i] {
@@ -225,16 +178,16 @@ func (d *Device) onMoves(f func(stream uintptr) error) error {
 	if err := moves.Do(f); err != nil {
 		return err
 	}
-	return d.joinSide(moves)
+	return d.joinSide()
 }
 
-// joinSide makes the queue wait for the work of a side queue so far.
-func (d *Device) joinSide(side SideQueue) error {
+// joinSide makes the queue wait for the work of the side queue so far.
+func (d *Device) joinSide() error {
 	done := len(d.reducer.buckets) // the number after those of the buckets
-	if err := side.Record(done); err != nil {
+	if err := d.reducer.moves.Record(done); err != nil {
 		return err
 	}
-	return side.Join(done)
+	return d.reducer.moves.Join(done)
 }
 
 // TimeAllReduce makes the next Backward time the moves of its buckets.

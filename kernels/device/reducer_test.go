@@ -24,7 +24,7 @@ func TestReduceOrder(t *testing.T) {
 		symmetric bool
 		expected  ordered
 	}{
-		{"all-reduced", 2, false, smallBatch},
+		{"without symmetric memory", 2, false, smallBatch},
 		{"two ranks", 2, true, smallBatch},
 		{"three ranks", 3, true, smallBatch},
 		{"large batch", 3, true, largeBatch},
@@ -54,34 +54,23 @@ var (
 	}
 )
 
-// exchangedOps lists the operations that exchange a bucket.
-func exchangedOps(symmetric bool, layers string) []string {
-	if symmetric {
-		return []string{"exchange [" + layers + "]"}
-	}
-	return []string{"all-reduce", "on the side, add [" + layers + "]"}
-}
-
 // all returns the operations of the backward pass, with those that exchange its buckets.
-func (o ordered) all(symmetric bool) (all []string) {
+func (o ordered) all() (all []string) {
 	for _, op := range o.backward {
 		all = append(all, op)
-		if layers, ok := strings.CutPrefix(op, "wgrads ["); ok {
-			all = append(all, exchangedOps(symmetric, strings.TrimSuffix(layers, "]"))...)
+		if layers, ok := strings.CutPrefix(op, "wgrads "); ok {
+			all = append(all, "exchange "+layers)
 		}
 	}
 	return all
 }
 
-// next returns the operations of a forward pass behind a backward pass.
+// next returns the operations of a forward pass behind a backward pass. In symmetric memory an exchange runs beside GEMMs.
 func (o ordered) next(symmetric bool) (all []string) {
 	last := slices.IndexFunc(o.forward, func(op string) bool { return op == fmt.Sprint("wait for ", len(o.buckets)-1) })
 	for i, op := range o.forward {
-		switch {
-		case symmetric && i < last && strings.HasPrefix(op, "forward"):
+		if symmetric && i < last && strings.HasPrefix(op, "forward") {
 			op += " beside an exchange"
-		case !symmetric && strings.HasPrefix(op, "wait"):
-			op += " of adds"
 		}
 		all = append(all, op)
 	}
@@ -91,13 +80,10 @@ func (o ordered) next(symmetric bool) (all []string) {
 func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) {
 	d, q, _, w := dataParallel(t, expected.precision, ranks, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
 	last := fmt.Sprint("wait for ", len(expected.buckets)-1)
-	if !symmetric {
-		last += " of adds"
-	}
 	all := []string{last} // which is for those before it, too
 	begin := []string{"all-reduce", fmt.Sprint("wait for ", len(expected.buckets))}
 	for _, layers := range expected.buckets {
-		begin = append(begin, exchangedOps(symmetric, layers)...)
+		begin = append(begin, "exchange ["+layers+"]")
 	}
 	begin = append(begin, last)
 	if !slices.Equal(q.log, begin) {
@@ -127,7 +113,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	step(true)
-	if want := append(forward, expected.all(symmetric)...); !slices.Equal(q.log[1:], want[1:]) {
+	if want := append(forward, expected.all()...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	if err := d.Mark(0); err != nil { // waits for no bucket
@@ -155,10 +141,10 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	}
 }
 
-// TestOneBucket has a model of one bucket, for which the main queue adds the sums of an all-reduce.
+// TestOneBucket has a model of one bucket, which in symmetric memory the main queue exchanges.
 func TestOneBucket(t *testing.T) {
 	for symmetric, want := range map[bool][]string{
-		false: {"all-reduce", "wait for 1", "all-reduce", "wait for 0", "add [1 0]"},
+		false: {"all-reduce", "wait for 1", "exchange [1 0]", "wait for 0"},
 		true:  {"all-reduce", "wait for 1", "exchange [1 0]"},
 	} {
 		if _, q, _, _ := dataParallel(t, kernels.FP32, 2, symmetric, 4, 4, 4, 2); !slices.Equal(q.log, want) {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"mlpool/kernels"
 	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
@@ -61,36 +60,12 @@ var activations = map[nn.Activation]struct{ value, derivative func(x float64) fl
 // rules are the updates to check, with their results for a weight and its state in float64.
 var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
 	{Rule: nn.SGD, Rate: 0.3}: func(w, _, dw float64) (float64, float64) { return w - float64(float32(0.3))*dw, 0 },
-}
-
-// addUpdatesOp is [kernels.Stream.AddUpdates] of n elements, and of half of them. The arrays are W, X and Rounded of
-// both.
-func addUpdatesOp(n int) op {
-	return op{
-		name: fmt.Sprintf("AddUpdates[%d]", n),
-		launch: func(d cuda, p []uintptr) error {
-			first := kernels.Updates{W: p[0], X: p[1], Rounded: p[2], N: n}
-			return d.s.AddUpdates([]kernels.Updates{first, {W: p[3], X: p[4], Rounded: p[5], N: n / 2}})
-		},
-		ref: func(a arrays) {
-			ref.AddUpdates(a.f32(0), a.f32(1), n)
-			ref.AddUpdates(a.f32(3), a.f32(4), n/2)
-			for i, n := range []int{n, n / 2} {
-				if to, ok := a[3*i+2].([]ref.BF16); ok {
-					ref.Round(to, a.f32(3*i), n)
-				}
-			}
-		},
-	}
+	{Rule: nn.SGD, Rate: -1}:  func(w, _, x float64) (float64, float64) { return w + x, 0 },
 }
 
 func (s *suite) elementwise() {
 	for _, n := range append(sizes, 4096, 100_003) {
 		s.elements(n)
-	}
-	s.updates(500_002, true) // enough elements that each of a GPU's threads uses its stages again
-	if !s.slow() {
-		s.updates(4_000_001, false)
 	}
 }
 
@@ -150,42 +125,6 @@ func (s *suite) elements(n int) {
 				_, want[i] = f(float64(y[i]), float64(was[i]), float64(x[i]))
 			}
 			s.near(c, c.f32(1), want, 1e-7, math.Sqrt(float64(n)))
-		}
-	}
-
-	s.updates(n, s.r.IntN(2) == 0)
-}
-
-// updates checks AddUpdates.
-func (s *suite) updates(n int, unaligned bool) {
-	w, x := s.floats(n), s.floats(n)
-	out, from := slices.Clone(w), slices.Clone(x)
-	half, halfFrom := slices.Clone(w), padded(x[:n])
-	c := Call{op: addUpdatesOp(n), arrays: arrays{out, from, nil, half, halfFrom, nil}, unaligned: unaligned}
-	if s.bf16 {
-		c.arrays[2], c.arrays[5] = s.outputValues(n), s.outputValues(n/2)
-	}
-	s.do(c, 6)
-	for i, n := range []int{n, n / 2} {
-		if to, ok := c.arrays[3*i+2].([]ref.BF16); ok {
-			want := make([]ref.BF16, n)
-			ref.Round(want, c.f32(3*i), n)
-			if !slices.Equal(to[:n], want) {
-				s.fail(c, "the rounded weights are not the weights, rounded")
-			}
-		}
-	}
-	want := make([]float64, n)
-	for i := range want {
-		want[i] = float64(w[i] + x[i])
-	}
-	s.equal(c, out, want)
-	if !slices.Equal(from[:n], x[:n]) || !slices.Equal(halfFrom[:n], x[:n]) {
-		s.t.Fatalf("%s: the updates are others", c.op.name)
-	}
-	for i := range n {
-		if i < n/2 && half[i] != w[i]+x[i] || i >= n/2 && half[i] != w[i] {
-			s.t.Fatalf("%s: element %d: %v came of updates of half of it", c.op.name, i, half[i])
 		}
 	}
 }

@@ -228,13 +228,6 @@ var rules = []func(u nn.Update, w, state, dw []float32){
 // stateful rule keeps, else nil.
 func Step(u nn.Update, w, state, dw []float32, n int) { rules[u.Rule](u, w[:n], state, dw[:n]) }
 
-// AddUpdates: w[n] += x[n].
-func AddUpdates(w, x []float32, n int) {
-	for i, v := range x[:n] {
-		w[i] += v
-	}
-}
-
 // Checksum returns the sum, modulo 2^64, of splitmix64(index·2^32 + bits) over all elements.
 func Checksum(x []float32) (sum uint64) {
 	for i, v := range x {

@@ -1,5 +1,5 @@
-// Package gpu is a [collective.Collective] on GPUs: NCCL's all-reduce, and exchanges of updates by a kernel of
-// package kernels on GPUs of one host, which reach each other's memory.
+// Package gpu is a [collective.Collective] on GPUs: NCCL's all-reduce, and exchanges of updates. GPUs of one host, which
+// reach each other's memory, exchange by a kernel of package kernels, others by NCCL.
 package gpu
 
 import (
@@ -18,6 +18,7 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/nccl"
+	"mlpool/kernels/nn"
 )
 
 // A Comm is a rank on the current GPU of the process.
@@ -226,7 +227,7 @@ func (c *Comm) close(m *memory) (err error) {
 	return err
 }
 
-// Exchange is a kernel that reads and writes the memory of other GPUs.
+// Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of AllocSymmetric.
 func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -239,9 +240,29 @@ func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 		return !m.freed && has(u.W, 4*u.N) && has(u.X, 4*u.N) && (u.Rounded == 0 || has(u.Rounded, 2*u.N))
 	})
 	if at < 0 {
-		return errors.New("an exchange of arrays that are not in memory of one AllocSymmetric")
+		return c.exchangeByNCCL(u, stream)
 	}
 	return c.exchange(c.all[at], u, stream)
+}
+
+// exchangeByNCCL adds updates up in an order that is NCCL's.
+func (c *Comm) exchangeByNCCL(u collective.Updates, stream uintptr) error {
+	n := u.N / c.Size()
+	part := func(addr uintptr, size int) uintptr { return addr + uintptr(c.Rank()*n*size) }
+	w, s := part(u.W, 4), kernels.Stream(stream)
+	if err := c.ReduceScatter(u.X, n, stream); err != nil {
+		return err
+	}
+	if err := s.Step(nn.Update{Rate: -1}, w, 0, part(u.X, 4), n); err != nil {
+		return err
+	}
+	if u.Rounded == 0 {
+		return c.AllGather(u.W, 4*n, stream)
+	}
+	if err := s.Round(kernels.BF16, part(u.Rounded, 2), w, n); err != nil {
+		return err
+	}
+	return c.AllGather(u.Rounded, 2*n, stream)
 }
 
 func (c *Comm) exchange(m *memory, u collective.Updates, stream uintptr) error {

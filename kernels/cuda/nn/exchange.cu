@@ -49,9 +49,10 @@ __device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t
   return true;
 }
 
-// Like add_updates, exchange runs while CTAs of warpgroup.cu do: see there for registers and shared memory. With TMA a
-// CTA loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from
-// there: whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
+// exchange runs while CTAs of warpgroup.cu do, which leave 1024 registers of each quarter of an SM, 32 for a thread of a
+// CTA of EXCHANGE_THREADS, and some of its shared memory. These registers cannot hold loads in flight. So with TMA a CTA
+// loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from there:
+// whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
 constexpr int EXCHANGE_THREADS = 128, EXCHANGE_CTAS = gemm::compiled(90) ? 2048 / EXCHANGE_THREADS : 1, STAGES = 3;
 constexpr int TILE_UNIT = 512;
 // IN_FLIGHT is how many bytes all CTAs load from other ranks at a time. With more CTAs exchanges take less time and GEMMs

@@ -239,7 +239,6 @@ var ctypes = map[string]struct{ c, convert string }{
 	"GEMM":          {"kernels_gemm_args", "%s.c()"},
 	"[]GEMM":        {"kernels_group", "cGroup(%s)"},
 	"Classifier":    {"kernels_classifier_args", "%s.c()"},
-	"[]Updates":     {"kernels_updates", "cUpdates(%s)"},
 }
 
 // CArgs is the arguments of the call of C, and CParams the parameters of its declaration.

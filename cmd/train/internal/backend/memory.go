@@ -56,11 +56,11 @@ func tableBytes(set data.Dataset) int64 {
 func DeviceNeed(cfg configs.Config, set data.Dataset, among []Subject, mallocPools, ranks int) need {
 	master, outputs := modelBytes(cfg, set, ranks)
 	weights := master
-	if ranks > 1 {
-		weights += master // at least this rank's updates
-	}
 	if inBF16(cfg) {
 		weights += master / 4 * valueBytes(cfg) // their rounded copy
+	}
+	if ranks > 1 {
+		weights += master + weights // the buckets: updates, and the weights again
 	}
 	var pools int64
 	for _, c := range among {
