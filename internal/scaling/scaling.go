@@ -11,17 +11,17 @@
 // step, but they make GEMMs beside them longer by a tenth of their own time, which fits what was measured:
 // E = max(X/10, X−2T/5). The efficiency of weak scaling is T/(T+E). In strong scaling T shrinks as 1/N, and X does not.
 //
-// Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts, so they all-reduce. NCCL moves that through
-// all G network adapters of a host at w MB/µs each:
+// Ranks on H hosts of G GPUs, N = H·G, reach no memory of other hosts. NCCL moves as many bytes through all G network
+// adapters of a host at w MB/µs each:
 //
 //	X = B·L + 2·S·(N−1)/N·max(v, 1/(G·w))
 //
-// L, the latency of an all-reduce over all hosts, and w are the network's, and were measured on none.
+// L, the latency of an exchange over all hosts, and w are the network's, and were measured on none.
 // [Exchange.Adapter] turns this around: the least w with which a step hides its bytes. They hardly depend on
 // N. So weak scaling over hosts stops paying where B·L reaches T, and strong scaling at N GPUs where the
 // batch of each, T/N, asks more of w than there is: twice the GPUs then bring nothing. Where v is less
 // than 1/(G·w), adding hosts slows a step at once, and more GPUs in a host come first. The SMs that
-// an all-reduce takes from GEMMs are not in the formula. Table "hosts" of assets/README.md has 64 GPUs on 8 hosts.
+// NCCL takes from GEMMs are not in the formula. Table "hosts" of assets/README.md has 64 GPUs on 8 hosts.
 package scaling
 
 const (
@@ -53,14 +53,17 @@ func Of(weights float64, layers, ranks int, bf16 bool) Exchange {
 	return e
 }
 
-// US returns the µs of all exchanges of a step.
-func (e Exchange) US() float64 {
-	n, b, times := float64(e.Ranks), float64(e.Buckets), 2.0
+// moved returns the MB that a rank receives in a step, and sends.
+func (e Exchange) moved() float64 {
+	n, times := float64(e.Ranks), 2.0
 	if e.BF16 {
 		times = 1.5
 	}
-	return b*exchangeUS + linkUS*times*e.Mega*(n-1)/n
+	return times * e.Mega * (n - 1) / n
 }
+
+// US returns the µs of all exchanges of a step.
+func (e Exchange) US() float64 { return float64(e.Buckets)*exchangeUS + linkUS*e.moved() }
 
 // Exposed returns the µs by which the exchange makes a step of alone µs longer.
 func (e Exchange) Exposed(alone float64) float64 {
@@ -86,7 +89,6 @@ func (e Exchange) Strong(alone float64) float64 {
 // Adapter returns the MB that each network adapter moves in a step if the ranks are on some hosts, and the
 // least GB/s with which a step of alone µs hides them.
 func (e Exchange) Adapter(hosts int, alone float64) (mega, rate float64) {
-	n := float64(e.Ranks)
-	mega = 2 * e.Mega * (n - 1) / n / (n / float64(hosts))
+	mega = e.moved() / (float64(e.Ranks) / float64(hosts))
 	return mega, 1e3 * mega / (hidden * alone)
 }
