@@ -313,8 +313,11 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	long := strings.Repeat("x", 1<<16)
-	for _, text := range []string{long, long + " = 1", "[" + long + "]", "[train]\nbsz = '" + long + "'", "[train]\nbsz = " + strings.Repeat("9", 1<<16), "[train]\n" + long + " = 1", "[train]\n" + long + ".x = 1"} {
+	long, digits := strings.Repeat("x", 1<<16), strings.Repeat("9", 1<<16)
+	for _, text := range []string{
+		long, long + " = 1", "[" + long + "]", long + "=1\n" + long + "=2", "[train]\nbsz = '" + long + "'",
+		"[train]\nbsz = " + long, "[train]\nbsz = " + digits, "[train]\n" + long + " = 1", "[train]\n" + long + ".x = 1",
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -137,11 +137,11 @@ func printable(s string) string {
 	return b.String()
 }
 
-// short returns as much of s as an error quotes.
+// short returns as much of s as an error quotes, its begin and its end.
 func short(s string) string {
-	const most = 120
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
+	const begin, end = 80, 40
+	if r := []rune(s); len(r) > begin+end {
+		return string(r[:begin]) + "…" + string(r[len(r)-end:])
 	}
 	return s
 }

@@ -44,6 +44,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestSettingErrors(t *testing.T) {
+	long, digits := strings.Repeat("x", 1<<16), strings.Repeat("9", 1<<16)
 	for setting, want := range map[string]string{
 		"train.bsz=0":                     "-set train.bsz: is 0, want an integer from 1 to 1048576",
 		"train.bsz=99999999999999999999":  "-set train.bsz: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 1048576",
@@ -68,10 +69,16 @@ func TestSettingErrors(t *testing.T) {
 		"train.bsz":                       "-set train.bsz: want KEY=VALUE, as in -set train.bsz=128",
 		"=1":                              "-set =1: want KEY=VALUE, as in -set train.bsz=128",
 		"":                                "-set : want KEY=VALUE, as in -set train.bsz=128",
+		long:                              "-set xxx",
+		long + "=1":                       "-set xxx",
+		"train.bsz=" + long:               `-set train.bsz: is "xxx`,
+		"train.bsz=" + digits:             "-set train.bsz: is 999",
+		"train.learning_rate=." + digits:  "-set train.learning_rate: is .999",
+		"train.bsz=[" + long:              "-set train.bsz: is not TOML: ",
 	} {
 		_, err := Parse("t.toml", nil, "train.seed=1", setting)
-		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q:\n got %v\nwant %s", setting, err, want)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 1000 {
+			t.Errorf("%.100q:\n got %v\nwant %s", setting, err, want)
 		}
 		// Alone, a setting excludes no other.
 		if alone := CheckSetting(setting); (alone == nil) != strings.HasPrefix(setting, "allocator.max_segment_bytes") || alone != nil && alone.Error() != err.Error() {

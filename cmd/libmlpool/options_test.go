@@ -57,8 +57,12 @@ func FuzzOptions(f *testing.F) {
 		f.Add(list)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
-		if _, err := parseOptions(0, list, nil); err != nil && (len(err.Error()) > 4000 || strings.Contains(err.Error(), "\n")) {
-			t.Errorf("%q: want an error of one short line, got %d bytes: %.200q", list, len(err.Error()), err)
+		_, err := parseOptions(0, list, nil)
+		_, err2 := parseOptions(0, "", []string{"MLPOOL_" + list})
+		for _, err := range []error{err, err2} {
+			if err != nil && (len(err.Error()) > 4000 || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%.200q: want an error of one short line, got %d bytes: %.200q", list, len(err.Error()), err)
+			}
 		}
 	})
 }
