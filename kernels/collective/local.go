@@ -3,6 +3,7 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -139,6 +140,9 @@ func (g *group) exchange() {
 			ref.Round(c.rounded, g.sum, len(g.sum))
 		} else {
 			copy(c.w, g.sum)
+		}
+		for i := range c.x { // so that no rank relies on what another Collective leaves there
+			c.x[i] = float32(math.NaN())
 		}
 	}
 }

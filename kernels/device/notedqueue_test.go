@@ -12,7 +12,7 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// notedQueue records the work of itself and its side queues, and does nothing.
+// notedQueue records the work of itself and its side queue, and does nothing.
 type notedQueue struct {
 	HostQueue
 	layers map[uintptr]int // by the address of weights and updates
@@ -120,7 +120,7 @@ func (o *rankOne) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 	}
 	driver := NewHostDriver()
 	addr, err := driver.Malloc(int64(bytes))
-	return addr, func() error { o.freed = true; return driver.Free(addr) }, err
+	return addr, func() error { o.freed = true; return errors.Join(o.q.note("free"), driver.Free(addr)) }, err
 }
 
 // dataParallel returns a device whose weights, of layers of these widths, are data-parallel, for

@@ -195,6 +195,19 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// TestEndAfterError wants memory to be free only after the work of the side queue, also if a Backward failed.
+func TestEndAfterError(t *testing.T) {
+	d, q, comm, w := dataParallel(t, kernels.FP32, 2, true, 4, 1500, 1500, 1500, 10)
+	comm.Abort(errors.New("rank 0 is gone"))
+	d.Backward(w, nil, nil, w[0], w[0], nn.Update{})
+	q.log = nil
+	err := d.EndDataParallel()
+	if want := []string{"wait for 2", "free"}; err != nil || !slices.Equal(q.log, want) {
+		t.Errorf("%v, %q, want %q", err, q.log, want)
+	}
+	comm.err = nil
+}
+
 // TestBuckets checks the layers of the buckets of models, by their widths from the input on.
 func TestBuckets(t *testing.T) {
 	deep := make([]int, 21)

@@ -227,7 +227,8 @@ func (c *Comm) close(m *memory) (err error) {
 	return err
 }
 
-// Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of AllocSymmetric.
+// Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of AllocSymmetric, else
+// NCCL's reduce-scatter and all-gather, and a kernel that adds up this rank's part.
 func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -237,23 +238,29 @@ func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 		has := func(addr uintptr, bytes int) bool {
 			return first <= addr && addr+uintptr(bytes) <= first+uintptr(m.bytes)
 		}
-		return !m.freed && has(u.W, 4*u.N) && has(u.X, 4*u.N) && (u.Rounded == 0 || has(u.Rounded, 2*u.N))
+		return has(u.W, 4*u.N) && has(u.X, 4*u.N) && (u.Rounded == 0 || has(u.Rounded, 2*u.N))
 	})
 	if at < 0 {
 		return c.exchangeByNCCL(u, stream)
+	}
+	if c.all[at].freed {
+		return errors.New("an exchange in memory that was freed")
 	}
 	return c.exchange(c.all[at], u, stream)
 }
 
 // exchangeByNCCL adds updates up in an order that is NCCL's.
 func (c *Comm) exchangeByNCCL(u collective.Updates, stream uintptr) error {
+	if u.N%(64*c.Size()) != 0 {
+		return fmt.Errorf("an exchange of %d updates, which is no multiple of 64 for each of %d ranks", u.N, c.Size())
+	}
 	n := u.N / c.Size()
 	part := func(addr uintptr, size int) uintptr { return addr + uintptr(c.Rank()*n*size) }
 	w, s := part(u.W, 4), kernels.Stream(stream)
 	if err := c.ReduceScatter(u.X, n, stream); err != nil {
 		return err
 	}
-	if err := s.Step(nn.Update{Rate: -1}, w, 0, part(u.X, 4), n); err != nil {
+	if err := s.Step(nn.Update{Rule: nn.SGD, Rate: -1}, w, 0, part(u.X, 4), n); err != nil { // w += x
 		return err
 	}
 	if u.Rounded == 0 {
