@@ -30,7 +30,7 @@ endif
 
 # Warpgroup MMA (warpgroup.cu, bf16_warpgroup.cu) takes nvcc 12.1 or newer and its own target, sm_90a, next to
 # the others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
-# leave 1024 to each quarter of an SM, where add_updates runs at the same time (elementwise.cu).
+# leave 1024 to each quarter of an SM, where exchange runs at the same time (nn/exchange.cu).
 kernels_hopper := $(filter all all-major release sm_90 sm_90a,$(CUDA_ARCH)) \
 	$(if $(filter native,$(CUDA_ARCH)),$(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)))
 comma := ,

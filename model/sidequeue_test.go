@@ -126,7 +126,7 @@ func testMirroredRank(t *testing.T, symmetric bool, weights []*tensor.Dense) {
 	})
 }
 
-// lateQueue has side queues that do their work only when the main queue waits for them.
+// lateQueue has a side queue that does its work only when the main queue waits for it.
 type lateQueue struct{ device.HostQueue }
 
 func (q *lateQueue) NewSideQueue() (device.SideQueue, error) {
@@ -171,7 +171,7 @@ func (s *lateSideQueue) run(work int) error {
 	return nil
 }
 
-// TestLateSideQueue trains a rank whose side queues are as late as events allow. If an operation that
+// TestLateSideQueue trains a rank whose side queue is as late as events allow. If an operation that
 // reads or frees weights did not wait for them, losses would differ.
 func TestLateSideQueue(t *testing.T) {
 	for _, e := range exchanges {

@@ -218,7 +218,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// asymmetric is a rank without symmetric memory: that of its buckets comes from the allocator.
+// asymmetric is a rank without symmetric memory: the memory of its buckets comes from the allocator.
 type asymmetric struct{ collective.Collective }
 
 func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {

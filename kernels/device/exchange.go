@@ -85,7 +85,7 @@ func (d *Device) allocBuckets() (addr uintptr, bytes int, err error) {
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return addr, bytes, err
 	}
-	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
+	block, err := d.alloc.Alloc(int64(bytes), d.stream, "buckets")
 	r.free = func() error { return d.alloc.Free(block, d.stream) }
 	return block.Addr, bytes, err
 }

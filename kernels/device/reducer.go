@@ -12,13 +12,13 @@ import (
 //
 // With several ranks a wgrad is not added to the weights: it is stored as an update, in a buffer of
 // the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, a side
-// queue, moves, exchanges them with the other ranks, which adds them to the weights. The next operation that reads the
-// weights waits for that.
+// queue, moves, exchanges them with the other ranks. This also adds them to the weights, and the next operation that reads
+// these waits for it.
 //
-// During the training the weights, too, are in the memory of their buckets. In symmetric memory exchanges run in CTAs so
-// small that they do while those of GEMMs do; and a model of one bucket, which has no work to hide this behind, exchanges it
-// on the main queue. That memory is the collective's, and not in the allocator's statistics. Other exchanges wait for SMs,
-// and then take some from the next GEMM. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
+// During the training the weights, too, are in the memory of their buckets. The CTAs of an exchange in symmetric memory are
+// so small that they run beside those of GEMMs. A model of one bucket has no work to hide its exchange behind: there the
+// main queue does it. That memory is the collective's, and not in the allocator's statistics. Exchanges in other memory
+// wait for SMs, and then take some from the next GEMM. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
 // GEMMs read, and each rank a part of the weights: see gather.
 //
 // The side queue works during the rest of the backward pass and the next forward pass, which starts
@@ -197,9 +197,8 @@ func (d *Device) TimeAllReduce() {
 	}
 }
 
-// AllReduceTimes returns the total time of moving the buckets of the timed step, in an exchange with the
-// addition to the weights, and the part of it for which the queue waited until all were added. All
-// work must be done.
+// AllReduceTimes returns the total time of exchanging the buckets of the timed step, and the part of it for which the
+// queue waited. All work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {

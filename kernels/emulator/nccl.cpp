@@ -55,7 +55,7 @@ namespace {
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
 enum { INT8 = 0, FLOAT32 = 7, SUM = 0, SYMMETRIC = 1 };
 constexpr float INSIDE = -1;  // what a test finds in its memory while an all-reduce waits, or is slow, until it writes another number
-constexpr size_t CHUNK = 1 << 18;  // floats that are added up at once
+constexpr size_t CHUNK = 1 << 18;  // floats that are added up at once, and bytes that are gathered
 
 bool goes(const char *wrong) {
   const char *is = getenv("FAKE_NCCL");

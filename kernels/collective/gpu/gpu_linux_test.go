@@ -204,12 +204,12 @@ func exchange(c *gpu.Comm, stream kernels.Stream, alloc allocation, value func(r
 			return err
 		}
 		for i, v := range got {
-			w := want[i]
+			to := want[i]
 			if i < first || i >= end {
-				w = 0
+				to = 0
 			}
-			if v != w {
-				return fmt.Errorf("rank %d of %d, round %d: weight %d of %d is %v, want %v", c.Rank(), c.Size(), round, i, n, v, w)
+			if v != to {
+				return fmt.Errorf("rank %d of %d, round %d: weight %d of %d is %v, want %v", c.Rank(), c.Size(), round, i, n, v, to)
 			}
 		}
 		if !rounded {
