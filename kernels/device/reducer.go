@@ -12,13 +12,14 @@ import (
 //
 // With several ranks a wgrad is not added to the weights: it is stored as an update, in a buffer of
 // the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, a side
-// queue, moves, exchanges them with the other ranks. This also adds them to the weights, and the next operation that reads
-// these waits for it.
+// queue, moves, exchanges them with the other ranks. This also adds them to the weights, and the next
+// operation that reads these waits for it.
 //
-// During the training the weights, too, are in the memory of their buckets. The CTAs of an exchange in symmetric memory are
-// so small that they run beside those of GEMMs. A model of one bucket has no work to hide its exchange behind: there the
-// main queue does it. That memory is the collective's, and not in the allocator's statistics. Exchanges in other memory
-// wait for SMs, and then take some from the next GEMM. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
+// During the training the weights, too, are in the memory of their buckets. Symmetric memory is the
+// collective's, and not in the allocator's statistics. The CTAs of an exchange in it are so small that
+// they run beside those of GEMMs. A model of one bucket has no work to hide its exchange behind: in
+// symmetric memory the main queue does it. Exchanges in other memory wait for SMs, and then take some
+// from the next GEMM. In bf16 an exchange gives all ranks only the rounded copies of the weights, which
 // GEMMs read, and each rank a part of the weights: see gather.
 //
 // The side queue works during the rest of the backward pass and the next forward pass, which starts
