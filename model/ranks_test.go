@@ -145,7 +145,7 @@ func TestRanks(t *testing.T) {
 				opt := options(rows, batch)
 				opt.EvalBatchSize, opt.ChunkSteps = 16, 5
 				got := trainRanks(t, name, ranks, asIs, train, test, narrow(features), epochs, opt)
-				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return asymmetric{l} }, train, test, narrow(features), epochs, opt)
+				again := trainRanks(t, name, ranks, withoutSymmetric, train, test, narrow(features), epochs, opt)
 				if fmt.Sprint(got) != fmt.Sprint(again) {
 					t.Error("the same training without symmetric memory comes to something else")
 				}
@@ -196,6 +196,8 @@ func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {
 	return 0, nil, errors.ErrUnsupported
 }
 
+func withoutSymmetric(l *collective.Local) collective.Collective { return asymmetric{l} }
+
 // dying is a rank that ends after some collectives.
 type dying struct {
 	collective.Collective
@@ -230,7 +232,6 @@ func (d *dying) Exchange(u collective.Updates, stream uintptr) error {
 // nothing, which their allocators check.
 func TestRankDies(t *testing.T) {
 	const rows, features = 64, 9
-	without := func(l *collective.Local) collective.Collective { return asymmetric{l} }
 	for _, name := range hostBackends() {
 		for _, c := range []struct {
 			kind    string
@@ -239,7 +240,7 @@ func TestRankDies(t *testing.T) {
 			first   int // collectives after which a rank ends
 		}{
 			{"one bucket", asIs, narrow(features), 18},
-			{"without symmetric memory", without, narrow(features), 18},
+			{"without symmetric memory", withoutSymmetric, narrow(features), 18},
 			{"several buckets", asIs, deep(features), 30},
 		} {
 			t.Run(name+" "+c.kind, func(t *testing.T) {

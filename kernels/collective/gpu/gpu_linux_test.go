@@ -140,6 +140,23 @@ func rank(what string) (err error) {
 			}
 		}
 	}
+	u := collective.Updates{W: 4096, X: 8192, N: 64*w.Size + 32}
+	if err := c.Exchange(u, stream.Handle()); err == nil {
+		return errors.New("no error of an exchange that does not divide")
+	}
+	if what == exchanges {
+		at, free, err := c.AllocSymmetric(4 * 2 * 64 * w.Size)
+		if err == nil {
+			err = free()
+		}
+		if err != nil {
+			return err
+		}
+		u = collective.Updates{W: at, X: at + uintptr(4*64*w.Size), N: 64 * w.Size}
+		if err := c.Exchange(u, stream.Handle()); err == nil {
+			return errors.New("no error of an exchange in memory that was freed")
+		}
+	}
 	return errors.Join(stream.Close(), c.Close(), w.Leave(nil))
 }
 
