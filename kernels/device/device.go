@@ -93,7 +93,7 @@ func (d *Device) Replay(key int, f func() error) error {
 	}
 	d.last.forget()
 	if r := d.reducer; r != nil {
-		r.parted = r.updates != nil && r.rounds()
+		r.parted = r.updates != nil && r.buckets[0].rounded != 0
 	}
 	return g.Launch()
 }

@@ -16,10 +16,6 @@ func (r *reducer) exchange(b bucket, do func(func(stream uintptr) error) error) 
 	})
 }
 
-// rounds reports whether exchanges give all ranks only the rounded copies of weights, and each rank its part of the
-// weights.
-func (r *reducer) rounds() bool { return len(r.buckets) > 0 && r.buckets[0].rounded != 0 }
-
 // gather gives this rank all weights, of which steps have changed only its part: an exchange without updates. All ranks
 // call it together.
 func (d *Device) gather() error {
