@@ -1,5 +1,5 @@
-// Package gpu is a [collective.Collective] on GPUs: NCCL's all-reduce, and exchanges of updates. GPUs of one host, which
-// reach each other's memory, exchange by a kernel of package kernels, others by NCCL.
+// Package gpu is a [collective.Collective] on GPUs: NCCL's all-reduce, and exchanges of updates. GPUs of one host that
+// reach each other's memory exchange by a kernel of package kernels, others by NCCL.
 package gpu
 
 import (
@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -228,25 +227,27 @@ func (c *Comm) close(m *memory) (err error) {
 }
 
 // Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of AllocSymmetric, else
-// NCCL's reduce-scatter and all-gather, and a kernel that adds up this rank's part.
+// NCCL's reduce-scatter and all-gather, and between them kernels that change this rank's part of the weights.
 func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	at := slices.IndexFunc(c.all, func(m *memory) bool {
+	for _, m := range c.all {
 		first := m.ranks[c.Rank()]
 		has := func(addr uintptr, bytes int) bool {
 			return first <= addr && addr+uintptr(bytes) <= first+uintptr(m.bytes)
 		}
-		return has(u.W, 4*u.N) && has(u.X, 4*u.N) && (u.Rounded == 0 || has(u.Rounded, 2*u.N))
-	})
-	if at < 0 {
-		return c.exchangeByNCCL(u, stream)
+		switch {
+		case !has(u.W, 1) && !has(u.X, 1) && !has(u.Rounded, 1):
+			continue
+		case m.freed:
+			return errors.New("an exchange in memory that was freed")
+		case !has(u.W, 4*u.N) || !has(u.X, 4*u.N) || u.Rounded != 0 && !has(u.Rounded, 2*u.N):
+			return errors.New("an exchange of arrays that are not in memory of one AllocSymmetric")
+		}
+		return c.exchange(m, u, stream)
 	}
-	if c.all[at].freed {
-		return errors.New("an exchange in memory that was freed")
-	}
-	return c.exchange(c.all[at], u, stream)
+	return c.exchangeByNCCL(u, stream)
 }
 
 // exchangeByNCCL adds updates up in an order that is NCCL's.

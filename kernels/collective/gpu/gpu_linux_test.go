@@ -140,24 +140,29 @@ func rank(what string) (err error) {
 			}
 		}
 	}
-	u := collective.Updates{W: 4096, X: 8192, N: 64*w.Size + 32}
-	if err := c.Exchange(u, stream.Handle()); err == nil {
-		return errors.New("no error of an exchange that does not divide")
-	}
-	if what == exchanges {
-		at, free, err := c.AllocSymmetric(4 * 2 * 64 * w.Size)
-		if err == nil {
-			err = free()
-		}
-		if err != nil {
-			return err
-		}
-		u = collective.Updates{W: at, X: at + uintptr(4*64*w.Size), N: 64 * w.Size}
+	refused := func(why string, u collective.Updates) error {
 		if err := c.Exchange(u, stream.Handle()); err == nil {
-			return errors.New("no error of an exchange in memory that was freed")
+			return fmt.Errorf("no error of an exchange %s", why)
 		}
+		return nil
 	}
-	return errors.Join(stream.Close(), c.Close(), w.Leave(nil))
+	err = refused("that does not divide", collective.Updates{W: 4096, X: 8192, N: 64*w.Size + 32})
+	if what == exchanges {
+		n := 64 * w.Size
+		at, free, failed := c.AllocSymmetric(4 * 2 * n)
+		if failed != nil {
+			return failed
+		}
+		x := at + uintptr(4*n)
+		err = errors.Join(err,
+			refused("of updates that are elsewhere", collective.Updates{W: at, X: 4096, N: n}),
+			refused("of weights that are elsewhere", collective.Updates{W: 4096, X: x, N: n}),
+			refused("of rounded weights that are elsewhere", collective.Updates{W: at, X: x, Rounded: 4096, N: n}),
+			refused("beyond the memory", collective.Updates{W: at, X: x, N: 2 * n}),
+			free(),
+			refused("in memory that was freed", collective.Updates{W: at, X: x, N: n}))
+	}
+	return errors.Join(err, stream.Close(), c.Close(), w.Leave(nil))
 }
 
 // allocation is AllocSymmetric, or another way to get memory.
@@ -186,8 +191,8 @@ func exchange(c *gpu.Comm, stream kernels.Stream, alloc allocation, value func(r
 	if part := n / c.Size(); rounded {
 		u.Rounded, first, end = w+uintptr(4*2*n), c.Rank()*part, (c.Rank()+1)*part
 	}
-	// NCCL may connect ranks at the first one. The memory is filled with zeros.
-	if err := errors.Join(c.Exchange(u, stream.Handle()), stream.Fill(u.X, 0, 4*n), stream.BeginCapture()); err != nil {
+	// NCCL may connect ranks at the first exchange. The memory is filled with zeros.
+	if err := errors.Join(c.Exchange(u, stream.Handle()), stream.BeginCapture()); err != nil {
 		return err
 	}
 	queued := c.Exchange(u, stream.Handle())
