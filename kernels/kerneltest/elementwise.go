@@ -2,7 +2,6 @@ package kerneltest
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -57,10 +56,15 @@ var activations = map[nn.Activation]struct{ value, derivative func(x float64) fl
 	}},
 }
 
-// rules are the updates to check, with their results for a weight and its state in float64.
-var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
-	{Rule: nn.SGD, Rate: 0.3}: func(w, _, dw float64) (float64, float64) { return w - float64(float32(0.3))*dw, 0 },
-	{Rule: nn.SGD, Rate: -1}:  func(w, _, x float64) (float64, float64) { return w + x, 0 },
+// update is an update to check, with its result for a weight and its state in float64.
+type update struct {
+	nn.Update
+	f func(w, state, dw float64) (newW, newState float64)
+}
+
+var updates = []update{
+	{nn.Update{Rule: nn.SGD, Rate: 0.3}, func(w, _, dw float64) (float64, float64) { return w - float64(float32(0.3))*dw, 0 }},
+	{nn.Update{Rule: nn.SGD, Rate: -1}, func(w, _, x float64) (float64, float64) { return w + x, 0 }},
 }
 
 func (s *suite) elementwise() {
@@ -107,22 +111,22 @@ func (s *suite) elements(n int) {
 	rounded := s.outputValues(n)
 	each(Call{op: roundOp(n), arrays: arrays{rounded, x}}, 1, rounded, func(i int) float64 { return float64(x[i]) })
 	for _, r := range nn.Rules() {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(rules)), func(u nn.Update) bool { return u.Rule == r }) {
-			s.t.Fatalf("rules has no formula of %v", r)
+		if !slices.ContainsFunc(updates, func(u update) bool { return u.Rule == r }) {
+			s.t.Fatalf("updates has no formula of %v", r)
 		}
 	}
-	for u, f := range rules {
+	for _, u := range updates {
 		w := slices.Clone(y)
-		c := Call{op: stepOp(u, n), arrays: arrays{w, nil, x}}
+		c := Call{op: stepOp(u.Update, n), arrays: arrays{w, nil, x}}
 		outputs, was := 1, s.floats(n)
 		if u.Rule.Stateful() {
 			c.arrays[1], outputs = slices.Clone(was), 2
 		}
-		each(c, outputs, w, func(i int) float64 { v, _ := f(float64(y[i]), float64(was[i]), float64(x[i])); return v })
+		each(c, outputs, w, func(i int) float64 { v, _ := u.f(float64(y[i]), float64(was[i]), float64(x[i])); return v })
 		if outputs == 2 {
 			want := make([]float64, n)
 			for i := range want {
-				_, want[i] = f(float64(y[i]), float64(was[i]), float64(x[i]))
+				_, want[i] = u.f(float64(y[i]), float64(was[i]), float64(x[i]))
 			}
 			s.near(c, c.f32(1), want, 1e-7, math.Sqrt(float64(n)))
 		}
