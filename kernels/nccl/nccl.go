@@ -233,6 +233,20 @@ func (c *Comm) watch() {
 // AcrossHosts reports whether the ranks are on several hosts.
 func (c *Comm) AcrossHosts() bool { return c.apart }
 
+// ReduceScatter queues on a stream a sum over the ranks. x has a part of n float32 for each rank. This rank's part becomes
+// the sum of that part of all ranks. The other parts are undefined afterwards.
+func (c *Comm) ReduceScatter(x uintptr, n int, stream uintptr) error {
+	part := x + uintptr(c.rank*4*n)
+	return c.use(func() error { return check("ReduceScatter", rawReduceScatter(c.handle, x, part, n, stream), c.handle) })
+}
+
+// AllGather queues on a stream copies between the ranks. x has a part of that many bytes for each rank. All ranks get the
+// part of each.
+func (c *Comm) AllGather(x uintptr, bytes int, stream uintptr) error {
+	part := x + uintptr(c.rank*bytes)
+	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, part, x, bytes, stream), c.handle) })
+}
+
 // Rank and the methods after it are those of a Collective: see package collective.
 func (c *Comm) Rank() int { return c.rank }
 
@@ -240,19 +254,6 @@ func (c *Comm) Size() int { return c.size }
 
 func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllReduce", rawAllReduce(c.handle, x, n, stream), c.handle) })
-}
-
-// ReduceScatter queues on a stream: of x, one part of n float32 for each rank, this rank's becomes the sum over the ranks.
-// The other parts are undefined then.
-func (c *Comm) ReduceScatter(x uintptr, n int, stream uintptr) error {
-	part := x + uintptr(c.rank*4*n)
-	return c.use(func() error { return check("ReduceScatter", rawReduceScatter(c.handle, x, part, n, stream), c.handle) })
-}
-
-// AllGather queues on a stream: each rank's part of x, of some bytes, is copied to all ranks.
-func (c *Comm) AllGather(x uintptr, bytes int, stream uintptr) error {
-	part := x + uintptr(c.rank*bytes)
-	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, part, x, bytes, stream), c.handle) })
 }
 
 func (c *Comm) Err() error {
