@@ -53,6 +53,10 @@ func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
 	return q.note("wgrads %v", layers)
 }
 
+func (q *notedQueue) Synchronize() error {
+	return errors.Join(q.HostQueue.Synchronize(), q.note("synchronize"))
+}
+
 func (q *notedQueue) NewSideQueue() (SideQueue, error) {
 	side, err := q.HostQueue.NewSideQueue()
 	q.sides++
