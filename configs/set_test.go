@@ -71,7 +71,7 @@ func TestSettingErrors(t *testing.T) {
 		"":                                "-set : want KEY=VALUE, as in -set train.bsz=128",
 		long:                              "-set xxx",
 		long + "=1":                       "-set xxx",
-		"train.bsz=" + long:               `-set train.bsz: is "xxx`,
+		"train.bsz=" + long + "end":       `-set train.bsz: is "` + long[:80] + "…" + long[:37] + `end", want an integer from 1 to 1048576`,
 		"train.bsz=" + digits:             "-set train.bsz: is 999",
 		"train.learning_rate=." + digits:  "-set train.learning_rate: is .999",
 		"train.bsz=[" + long:              "-set train.bsz: is not TOML: ",
