@@ -16,8 +16,8 @@
 //
 //	X = B·L + 2·S·(N−1)/N·max(v, 1/(G·w))
 //
-// L, the latency of a reduce-scatter and an all-gather over all hosts, which may grow with N, and w are the network's, and
-// were measured on none.
+// L is the latency of a reduce-scatter and an all-gather over all hosts, and may grow with N. L and w are the network's.
+// They were measured on none.
 // [Exchange.Adapter] turns this around: the least w with which a step hides its bytes. They hardly depend on
 // N. So weak scaling over hosts stops paying where B·L reaches T, and strong scaling at N GPUs where the
 // batch of each, T/N, asks more of w than there is: twice the GPUs then bring nothing. Where v is less

@@ -47,7 +47,7 @@ func (d *Device) whole(t Tensor) error {
 	return d.waitAll()
 }
 
-// exchangeHere is move on the main queue.
+// exchangeHere is move on the main queue, of the only bucket.
 func (d *Device) exchangeHere() error {
 	r := d.reducer
 	stamp := func(kinds ...int) (err error) {

@@ -1,4 +1,4 @@
-// Step changes weights by their gradient where no GEMM's epilogue does. Round copies float32 to values.
+// Step changes weights where no GEMM's epilogue does. Round copies float32 to values.
 #include "gemm/gemm.cuh"
 
 namespace {

@@ -142,7 +142,7 @@ func Nats(loss rundir.Nats) string {
 	return fmt.Sprintf("%.4g", loss)
 }
 
-// Hidden returns the share of the time of all-reduces in which the GPU did other work.
+// Hidden returns the share of the time of exchanges of updates in which the GPU did other work.
 func Hidden(r rundir.Record) float64 {
 	if r.AllReduceUS == 0 {
 		return 0

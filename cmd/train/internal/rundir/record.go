@@ -25,8 +25,8 @@ type Record struct {
 	TrainMS float64 `json:"train_ms"`
 	ValMS   float64 `json:"val_ms"`
 
-	// With several ranks: how long a step's all-reduces took, and how long the GPU waited for them, in
-	// microseconds.
+	// With several ranks: how long a step's exchanges of updates took, and how long the GPU waited for them,
+	// in microseconds.
 	AllReduceUS float64 `json:"all_reduce_us,omitempty"`
 	ExposedUS   float64 `json:"all_reduce_exposed_us,omitempty"`
 
