@@ -54,7 +54,7 @@ func layerOrder(layers, early int) (order []int) {
 func deferred(layer, layers, early int) bool { return layer < early || layer >= layers-2 }
 
 // bucketsOf divides layers into buckets, in their order of a Backward. A bucket has no more layers than one launch of
-// wgrads, so that its exchange begins after that.
+// wgrads, and its exchange begins after that launch.
 func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 	var open bucket
 	for _, layer := range layerOrder(len(w), early) {

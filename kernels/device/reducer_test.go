@@ -133,7 +133,8 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	d.Backward(w, inputs, nil, dlogits, h, nn.Update{Rate: 0.1})
 	first := len(q.log)
 	d.Backward(w, inputs, nil, dlogits, h, nn.Update{Rate: 0.1})
-	if err := d.EndStep(); err != nil || slices.Index(q.log[first:], last) != 0 { // which is for those before it, too
+	// The wait for the last bucket is also for those before it.
+	if err := d.EndStep(); err != nil || slices.Index(q.log[first:], last) != 0 {
 		t.Errorf("%v, a Backward behind another begins with %q, want %q", err, q.log[first:], last)
 	}
 	if err := d.Synchronize(); err != nil {

@@ -227,7 +227,8 @@ func (c *Comm) close(m *memory) (err error) {
 }
 
 // Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of AllocSymmetric, else
-// NCCL's reduce-scatter and all-gather, and between them kernels that change this rank's part of the weights.
+// NCCL's reduce-scatter and all-gather, and between them kernels that change this rank's part of the weights. It is an
+// error if only a part of the arrays is in such memory, or if that was freed.
 func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err
