@@ -34,7 +34,7 @@ func TestAllocAligned(t *testing.T) {
 						return // see TestAlignedErrors
 					}
 					f := allocatortest.NewFake(64 << 20).WithPages(64 << 10)
-					r := newRigOn(t, f, allocator.PoolOptions{Strategy: strategy, Segments: kind, Reuse: policy, MaxSplitBytes: 1 << 20})
+					r := newRigOn(t, f, allocator.PoolOptions{Strategy: strategy, Segments: kind, Reuse: policy})
 					random := rand.New(rand.NewPCG(1, uint64(len(strategy))))
 					var blocks []modelBlock
 					for range fewer(400) {

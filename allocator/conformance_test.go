@@ -83,7 +83,6 @@ func TestConformance(t *testing.T) {
 		"pool/malloc/same-stream":        pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseSameStream}),
 		"pool/malloc/limit":              pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: deviceBytes, GCThreshold: 0.5}),
 		"pool/malloc/pre-allocated":      pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 64 << 20}),
-		"pool/malloc/whole blocks":       pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 3 << 20}),
 		"pool/own placement":             pool(allocator.PoolOptions{Placement: newHighest}),
 		"pool/own placement/malloc":      pool(allocator.PoolOptions{Placement: newHighest, Segments: allocator.SegmentsMalloc}),
 		"pool/small pages":               poolOnPages(allocator.PoolOptions{}),

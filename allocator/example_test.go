@@ -286,9 +286,9 @@ func (h *highest) Remove(b *allocator.FreeBlock) {
 	h.blocks = slices.DeleteFunc(h.blocks, func(other *allocator.FreeBlock) bool { return other == b })
 }
 
-func (h *highest) Find(size, most int64) (best *allocator.FreeBlock) {
+func (h *highest) Find(size int64) (best *allocator.FreeBlock) {
 	for _, b := range h.blocks {
-		if b.Size() >= size && b.Size() <= most && (best == nil || b.Addr() > best.Addr()) {
+		if b.Size() >= size && (best == nil || b.Addr() > best.Addr()) {
 			best = b
 		}
 	}

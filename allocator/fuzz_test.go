@@ -35,9 +35,6 @@ func FuzzPool(f *testing.F) {
 		if calls[1]&4 != 0 {
 			o.GCThreshold = 0.7
 		}
-		if calls[1]&8 != 0 {
-			o.MaxSplitBytes = 1 << 20
-		}
 		if calls[1]&16 != 0 {
 			o.PreallocateBytes = 3 << 20
 		}

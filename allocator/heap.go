@@ -15,9 +15,6 @@ func newHeap(p *Pool, s Stream) *heap {
 	if p.opt.Placement != nil {
 		o.Chooser = chooser{p.opt.Placement()}
 	}
-	if p.space == nil {
-		o.MaxSplit = min(p.opt.MaxSplitBytes, block.MaxSize)
-	}
 	o.Reclaims = p.unowned == nil // it is the unowned heap
 	h.Init(h, o)
 	h.pages.Heap, h.pages.Owner = &h.Heap, h

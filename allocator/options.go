@@ -92,10 +92,6 @@ type PoolOptions struct {
 	// MaxFraction is the same limit as a share of the device's memory, at most 1; 0: no limit. If
 	// both are given, the lower one counts.
 	MaxFraction float64
-	// MaxSplitBytes keeps large blocks of malloc segments for large requests: a free block larger than
-	// MaxSplitBytes serves only requests above half of it, or one that would fail otherwise. 0 splits
-	// every block, as virtual segments always do.
-	MaxSplitBytes int64
 	// GCThreshold is the share of MaxBytes, or of the device if there is no limit, from which on unused
 	// segments or chunks are released before new ones are reserved. If the program stays above it, each
 	// collection raises the threshold until the peak of allocated bytes rises; Trim and ResetPeaks reset
@@ -175,9 +171,8 @@ func (o *PoolOptions) check() error {
 	if o.MaxSegmentBytes < o.SegmentBytes {
 		return fmt.Errorf("allocator: MaxSegmentBytes %d is less than SegmentBytes %d", o.MaxSegmentBytes, o.SegmentBytes)
 	}
-	if o.MaxBytes < 0 || o.MaxSplitBytes < 0 || o.PreallocateBytes < 0 {
-		return fmt.Errorf("allocator: a size is negative: MaxBytes %d, MaxSplitBytes %d, PreallocateBytes %d",
-			o.MaxBytes, o.MaxSplitBytes, o.PreallocateBytes)
+	if o.MaxBytes < 0 || o.PreallocateBytes < 0 {
+		return fmt.Errorf("allocator: a size is negative: MaxBytes %d, PreallocateBytes %d", o.MaxBytes, o.PreallocateBytes)
 	}
 	if o.PreallocateBytes > maxRequest {
 		return fmt.Errorf("allocator: PreallocateBytes %d exceeds any device", o.PreallocateBytes)
@@ -213,9 +208,9 @@ type Placement interface {
 	Insert(b *FreeBlock)
 	// Remove removes a block that is no longer free.
 	Remove(b *FreeBlock)
-	// Find returns an inserted block of size to most bytes, or nil if there is none. The pool
-	// treats any other block as nil.
-	Find(size, most int64) *FreeBlock
+	// Find returns an inserted block of size bytes or more, or nil if there is none. The pool treats any
+	// other block as nil.
+	Find(size int64) *FreeBlock
 }
 
 // A FreeBlock is free memory of one segment, for a [Placement] to choose from. It must not be used
@@ -233,8 +228,8 @@ type chooser struct{ Placement }
 
 func (c chooser) Insert(n *block.Node) { c.Placement.Insert((*FreeBlock)(n)) }
 func (c chooser) Remove(n *block.Node) { c.Placement.Remove((*FreeBlock)(n)) }
-func (c chooser) Find(size, most int64) *block.Node {
-	return (*block.Node)(c.Placement.Find(size, most))
+func (c chooser) Find(size int64) *block.Node {
+	return (*block.Node)(c.Placement.Find(size))
 }
 
 // DefaultStrategy is the strategy of a pool by default.

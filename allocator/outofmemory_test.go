@@ -51,11 +51,9 @@ func TestFreeMemoryIsFound(t *testing.T) {
 		for _, o := range []allocator.PoolOptions{
 			{SegmentBytes: 4 << 10, MaxSegmentBytes: 4 << 10},
 			{SegmentBytes: 32 << 10, MaxSegmentBytes: 32 << 10},
-			{MaxSplitBytes: 16 << 10},
-			{MaxSplitBytes: 256},
 		} {
 			o.Strategy, o.MaxBytes, o.Segments = strategy, limit, allocator.SegmentsMalloc
-			cases = append(cases, testCase{fmt.Sprintf("%s/first of 100 bytes/segments %d, split %d", strategy, o.SegmentBytes, o.MaxSplitBytes), o, first(o)})
+			cases = append(cases, testCase{fmt.Sprintf("%s/first of 100 bytes/segments %d", strategy, o.SegmentBytes), o, first(o)})
 		}
 		cases = append(cases,
 			testCase{strategy + "/all that the limit allows", allocator.PoolOptions{Strategy: strategy, MaxBytes: 4 << 20}, func(r *rig) {
@@ -66,24 +64,6 @@ func TestFreeMemoryIsFound(t *testing.T) {
 			testCase{strategy + "/the rest, which is no power of two", allocator.PoolOptions{
 				Strategy: strategy, Segments: allocator.SegmentsMalloc, MaxBytes: 7 << 20, PreallocateBytes: 7 << 20,
 			}, func(r *rig) { r.freeAll([]allocator.Block{r.alloc(4<<20, 1), r.alloc(3<<20, 1)}, 1) }},
-			testCase{strategy + "/behind one larger than MaxSplitBytes", allocator.PoolOptions{
-				Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxBytes: 8 << 20, PreallocateBytes: 8 << 20, MaxSplitBytes: 1 << 20,
-			}, func(r *rig) {
-				large, wall, small := r.alloc(4<<20, 1), r.alloc(600<<10, 1), r.alloc(600<<10, 1)
-				walls := r.fill(1)
-				r.must(r.Free(large, 1))
-				r.must(r.Free(small, 1))
-				r.freeAll(append(walls, wall, r.alloc(400<<10, 1)), 1)
-			}},
-			testCase{strategy + "/larger than MaxSplitBytes", allocator.PoolOptions{
-				Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20, MaxSplitBytes: 1 << 20,
-			}, func(r *rig) {
-				var blocks []allocator.Block
-				for range 4 {
-					blocks = append(blocks, r.alloc(400<<10, 1))
-				}
-				r.freeAll(blocks, 1)
-			}},
 		)
 		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
 			cases = append(cases, testCase{fmt.Sprintf("%s/waiting in a released stream's heap/%v", strategy, policy), allocator.PoolOptions{

@@ -13,7 +13,7 @@ import (
 func TestOptions(t *testing.T) {
 	for _, o := range []allocator.PoolOptions{
 		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2}, {SegmentBytes: 1 << 47}, {Segments: "none"},
-		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {MaxSplitBytes: -1}, {PreallocateBytes: -1},
+		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {PreallocateBytes: -1},
 		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {Slack: -0.1}, {Slack: 1.1}, {Slack: math.NaN()}, {BusySlack: -1}, {BusySlack: 17}, {BusySlack: math.NaN()}, {KeepMapped: true, GCThreshold: 0.5}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
 		{PreallocateBytes: deviceBytes + 1}, {PreallocateBytes: 1<<63 - 1}, {PreallocateBytes: 1<<63 - 255},
 	} {
@@ -281,31 +281,6 @@ func TestTrimKeeps(t *testing.T) {
 		}
 		r.close()
 	}
-}
-
-func TestMaxSplit(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 8 << 20})
-	for on := range allocator.Stream(2) {
-		big := r.alloc(32<<20, 1)
-		r.must(r.Free(big, 1))
-		small := r.alloc(1<<20, on)
-		again := r.alloc(32<<20, 1)
-		if again.Addr != big.Addr {
-			t.Errorf("a small block on stream %d was cut from a large one of stream 1", on)
-		}
-		r.must(r.Free(small, on))
-		r.must(r.Free(again, 1))
-		r.must(r.Trim(0))
-	}
-	var blocks []allocator.Block
-	for range 200 {
-		blocks = append(blocks, r.alloc(1<<20, 1))
-	}
-	if got := r.Stats().Reserved; got > 208<<20 { // of larger segments only one block could be cut
-		t.Errorf("%d bytes reserved for 200 MiB of small blocks", got)
-	}
-	r.freeAll(blocks, 1)
-	r.close()
 }
 
 // TestReclaim keeps freed blocks outside of the pool. A request that none of the pool's free blocks fits gets

@@ -221,11 +221,6 @@ func TestFailedOrder(t *testing.T) {
 			shared(r, 60*mib, 2)
 			return nil
 		}},
-		{"a block larger than MaxSplitBytes", kinds[1:], allocator.PoolOptions{PreallocateBytes: 64 * mib, MaxSplitBytes: mib}, "WaitEvent", 1, mib / 8, func(r *rig) []allocator.Block {
-			b, kept := r.alloc(50*mib, 2), r.alloc(14*mib, 2)
-			r.must(r.Free(b, 2))
-			return []allocator.Block{kept}
-		}},
 		{"a part of a page of another stream", kinds[:1], allocator.PoolOptions{MaxBytes: 2 * mib}, "WaitEvent", 1, mib / 2, func(r *rig) []allocator.Block {
 			b, kept := r.alloc(mib, 2), r.alloc(mib, 2)
 			r.must(r.Free(b, 2))

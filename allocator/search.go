@@ -101,7 +101,7 @@ func (r *request) fromFree() *Block {
 	h.Flush()
 	var n *block.Node
 	if r.place.Unit > 0 {
-		n = h.TakeAt(r.size-r.spare, r.place)
+		n = r.takeBest(h)
 	} else {
 		n = h.Take(r.size)
 	}

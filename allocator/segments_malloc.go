@@ -63,13 +63,7 @@ func (r *request) segmentSizes() [4]int64 {
 	if growth > max(p.opt.MaxSegmentBytes, one) {
 		growth = one
 	}
-	sizes := [4]int64{growth, one, least, r.size}
-	if most := h.SmallSplit(r.size); most > 0 {
-		for i := range sizes { // small requests could not use more of a larger one
-			sizes[i] = max(min(sizes[i], most), r.size)
-		}
-	}
-	return sizes
+	return [4]int64{growth, one, least, r.size}
 }
 
 // fromDriverAtLast asks again, after it released unused segments if these and free memory are enough: at
@@ -207,8 +201,7 @@ func (p *Pool) borrowSome(r *request) (*Block, error) {
 // fromOthersAtLast searches every other heap, and waits for waiting blocks.
 func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.borrowFromAll(r, allWaiting) }
 
-// fromAnywhere searches every block of every heap, with those that MaxSplitBytes and the strategy leave
-// out.
+// fromAnywhere searches every block of every heap, with those that the strategy does not find.
 func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()

@@ -15,7 +15,7 @@ func newHighest() allocator.Placement { return &highest{} }
 type misleading struct {
 	highest
 	gone []*allocator.FreeBlock
-	find func(m *misleading, size, most int64) *allocator.FreeBlock
+	find func(m *misleading, size int64) *allocator.FreeBlock
 }
 
 func (m *misleading) Remove(b *allocator.FreeBlock) {
@@ -23,7 +23,7 @@ func (m *misleading) Remove(b *allocator.FreeBlock) {
 	m.gone = append(m.gone, b)
 }
 
-func (m *misleading) Find(size, most int64) *allocator.FreeBlock { return m.find(m, size, most) }
+func (m *misleading) Find(size int64) *allocator.FreeBlock { return m.find(m, size) }
 
 // TestMisleadingPlacement has placements that find no block, or a wrong one. The pool must not hand
 // out memory twice, nor fail a request that it has memory for.
@@ -35,15 +35,15 @@ func TestMisleadingPlacement(t *testing.T) {
 		return blocks[len(blocks)-1]
 	}
 	var others []*misleading // of all heaps
-	for name, find := range map[string]func(m *misleading, size, most int64) *allocator.FreeBlock{
-		"nothing":        func(*misleading, int64, int64) *allocator.FreeBlock { return nil },
-		"what is gone":   func(m *misleading, _, _ int64) *allocator.FreeBlock { return last(m.gone) },
-		"what is any":    func(m *misleading, _, _ int64) *allocator.FreeBlock { return last(m.blocks) },
-		"its own making": func(*misleading, int64, int64) *allocator.FreeBlock { return &allocator.FreeBlock{} },
-		"of another heap": func(m *misleading, size, most int64) (b *allocator.FreeBlock) {
+	for name, find := range map[string]func(m *misleading, size int64) *allocator.FreeBlock{
+		"nothing":        func(*misleading, int64) *allocator.FreeBlock { return nil },
+		"what is gone":   func(m *misleading, _ int64) *allocator.FreeBlock { return last(m.gone) },
+		"what is any":    func(m *misleading, _ int64) *allocator.FreeBlock { return last(m.blocks) },
+		"its own making": func(*misleading, int64) *allocator.FreeBlock { return &allocator.FreeBlock{} },
+		"of another heap": func(m *misleading, size int64) (b *allocator.FreeBlock) {
 			for _, o := range others {
 				if o != m && b == nil {
-					b = o.highest.Find(size, most)
+					b = o.highest.Find(size)
 				}
 			}
 			return b

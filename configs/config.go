@@ -254,7 +254,7 @@ func (a Allocator) PoolOptions() (allocator.PoolOptions, error) {
 	return allocator.PoolOptions{
 		Strategy: a.Strategy, Reuse: reuse, Segments: a.Segments,
 		SegmentBytes: int64(a.SegmentBytes), MaxSegmentBytes: int64(a.MaxSegmentBytes),
-		MaxBytes: int64(a.MaxBytes), MaxFraction: a.MaxFraction, MaxSplitBytes: int64(a.MaxSplitBytes),
+		MaxBytes: int64(a.MaxBytes), MaxFraction: a.MaxFraction,
 		GCThreshold: a.GcThreshold, Slack: a.Slack, BusySlack: a.BusySlack, PreallocateBytes: int64(a.Preallocate),
 	}, err
 }

@@ -20,7 +20,6 @@ func TestPoolOptions(t *testing.T) {
 		{"max_segment_bytes", "1024"},
 		{"max_bytes", "4096"},
 		{"max_fraction", "0.25"},
-		{"max_split_bytes", "2048"},
 		{"gc_threshold", "0.5"},
 		{"slack", "0.125"},
 		{"preallocate", " 256 "},
@@ -31,7 +30,7 @@ func TestPoolOptions(t *testing.T) {
 	}
 	want := allocator.PoolOptions{
 		Strategy: "bestfit", Reuse: allocator.ReuseSameStream, Segments: "virtual", SegmentBytes: 512,
-		MaxSegmentBytes: 1024, MaxBytes: 4096, MaxFraction: 0.25, MaxSplitBytes: 2048, GCThreshold: 0.5,
+		MaxSegmentBytes: 1024, MaxBytes: 4096, MaxFraction: 0.25, GCThreshold: 0.5,
 		Slack: 0.125, PreallocateBytes: 256,
 	}
 	if got, err := c.Allocator.PoolOptions(); err != nil || !reflect.DeepEqual(got, want) {

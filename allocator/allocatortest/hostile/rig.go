@@ -139,9 +139,6 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 		r.most = min(r.most, int64(o.MaxFraction*float64(total)))
 	}
 	if random.IntN(3) == 0 {
-		o.MaxSplitBytes = 1 + random.Int64N(1<<(9+random.IntN(12)))
-	}
-	if random.IntN(3) == 0 {
 		o.GCThreshold = random.Float64()
 	}
 	if random.IntN(3) == 0 {

@@ -22,21 +22,21 @@ type addressOrdered struct {
 	_ [104]byte // to 128: the lists of two heaps share no cache line
 }
 
-func (l *addressOrdered) find(size, most int64) *Node {
+func (l *addressOrdered) find(size int64) *Node {
 	switch l.fit {
 	case nextFit:
-		n := search(l.rover, nil, size, most)
+		n := search(l.rover, nil, size)
 		if n == nil {
-			n = search(l.first, l.rover, size, most)
+			n = search(l.first, l.rover, size)
 		}
 		l.rover = n
 		return n
 	case firstFit:
-		return search(l.first, nil, size, most)
+		return search(l.first, nil, size)
 	}
 	var chosen *Node
 	for n := l.first; n != nil; n = n.down {
-		if n.size < size || n.size > most {
+		if n.size < size {
 			continue
 		}
 		if chosen == nil || l.fit == bestFit && n.size < chosen.size || l.fit == worstFit && n.size > chosen.size {
@@ -46,11 +46,10 @@ func (l *addressOrdered) find(size, most int64) *Node {
 	return chosen
 }
 
-// search returns the first block of size to most bytes from one on and before
-// another.
-func search(from, before *Node, size, most int64) *Node {
+// search returns the first block of size bytes or more from one on and before another.
+func search(from, before *Node, size int64) *Node {
 	for n := from; n != before; n = n.down {
-		if n.size >= size && n.size <= most {
+		if n.size >= size {
 			return n
 		}
 	}

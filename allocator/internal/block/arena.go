@@ -17,11 +17,11 @@ func (a *arena) listOf(n *Node) *list {
 	return &a.holes
 }
 
-func (a *arena) find(size, most int64) *Node {
-	if n := search(a.ends.first, nil, size, most); n != nil {
+func (a *arena) find(size int64) *Node {
+	if n := search(a.ends.first, nil, size); n != nil {
 		return n
 	}
-	return search(a.holes.first, nil, size, most)
+	return search(a.holes.first, nil, size)
 }
 
 func (a *arena) insert(n *Node) { a.listOf(n).insertAfter(nil, n) }

@@ -6,7 +6,7 @@
 //
 //   - The blocks of a [Range] cover it without gaps or overlaps, in address order, and
 //     their sizes are multiples of [Alignment].
-//   - A block that [Heap.Take], [Heap.TakeBest], [Heap.TakeAt], [Heap.Carve] or [Heap.Cut] returned is
+//   - A block that [Heap.Take], [Heap.TakeBest], [Heap.Carve] or [Heap.Cut] returned is
 //     in no list of the heap, and none of its bytes are handed out again before
 //     [Heap.Recycle] or [Heap.Coalesce] gives them back.
 //   - Two free neighbours are one block, unless the strategy keeps them apart; then
@@ -28,9 +28,6 @@ package block
 
 // Alignment is the unit of addresses and sizes of blocks, in bytes.
 const Alignment = 256
-
-// MaxSize is above the size of any range, in bytes.
-const MaxSize = 1 << 47
 
 // RoundUp returns n rounded up to a multiple of unit, a power of two.
 func RoundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }

@@ -27,9 +27,9 @@ func (c *highest) Insert(n *Node) { c.blocks = append(c.blocks, n) }
 func (c *highest) Remove(n *Node) {
 	c.blocks = slices.DeleteFunc(c.blocks, func(o *Node) bool { return o == n })
 }
-func (c *highest) Find(size, most int64) (best *Node) {
+func (c *highest) Find(size int64) (best *Node) {
 	for _, n := range c.blocks {
-		if n.Size() >= size && n.Size() <= most && (best == nil || n.Addr() > best.Addr()) {
+		if n.Size() >= size && (best == nil || n.Addr() > best.Addr()) {
 			best = n
 		}
 	}
@@ -180,7 +180,7 @@ func (m *model) cut(size int64) {
 
 // options are one heap for each strategy, and one for a Chooser.
 func options() map[string]Options {
-	all := map[string]Options{"chooser": {Chooser: &highest{}}, "tlsf, large blocks kept whole": {Strategy: DefaultStrategy, MaxSplit: 64 * unit}}
+	all := map[string]Options{"chooser": {Chooser: &highest{}}}
 	for _, s := range Strategies() {
 		all[s] = Options{Strategy: s}
 	}

@@ -22,12 +22,12 @@ func order(size int64) int { return bits.Len64(uint64(size - 1)) }
 // floor returns the largest power of two that is at most size.
 func floor(size int64) int64 { return 1 << (bits.Len64(uint64(size)) - 1) }
 
-func (b *buddy) find(size, most int64) *Node {
+func (b *buddy) find(size int64) *Node {
 	orders := b.orders & (^uint64(0) << order(size))
 	if orders == 0 {
 		return nil
 	}
-	return scan(b.lists[bits.TrailingZeros64(orders)].first, size, most)
+	return b.lists[bits.TrailingZeros64(orders)].first
 }
 
 // listOf returns the order of the largest request that every block of n's list can serve.

@@ -15,11 +15,11 @@ func (x *bySize) of(n *Node) placement {
 	return x.placement
 }
 
-func (x *bySize) find(size, most int64) *Node {
+func (x *bySize) find(size int64) *Node {
 	if size < x.least {
-		return x.small.find(size, most)
+		return x.small.find(size)
 	}
-	return x.placement.find(size, most)
+	return x.placement.find(size)
 }
 
 func (x *bySize) insert(n *Node) { x.of(n).insert(n) }

@@ -8,8 +8,8 @@ type Chooser interface {
 	Insert(n *Node)
 	// Remove removes a block that is no longer free.
 	Remove(n *Node)
-	// Find returns a free block of size to most bytes, or nil. Any other node counts as nil.
-	Find(size, most int64) *Node
+	// Find returns a free block of size bytes or more, or nil. Any other node counts as nil.
+	Find(size int64) *Node
 }
 
 // chosen is the placement that a Chooser makes. It marks the nodes of its list with its
@@ -39,9 +39,9 @@ func (c *chosen) remove(n *Node) {
 	c.by.Remove(n)
 }
 
-func (c *chosen) find(size, most int64) *Node {
-	n := c.by.Find(size, most)
-	if n == nil || n.own != c.number || n.size < size || n.size > most {
+func (c *chosen) find(size int64) *Node {
+	n := c.by.Find(size)
+	if n == nil || n.own != c.number || n.size < size {
 		return nil
 	}
 	return n

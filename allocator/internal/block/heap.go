@@ -12,8 +12,6 @@ type Owner interface {
 type Options struct {
 	Strategy string  // one of Strategies
 	Chooser  Chooser // if not nil, in place of the strategy
-	// A larger block than MaxSplit, in bytes, serves only requests above half of MaxSplit; 0: all.
-	MaxSplit int64
 	// With Reclaims, a range that this heap had lent, and that is back and unused, rejoins the block it
 	// was cut from.
 	Reclaims bool
@@ -38,9 +36,6 @@ type Heap struct {
 
 // Init makes h a heap without memory.
 func (h *Heap) Init(owner Owner, o Options) {
-	if o.MaxSplit == 0 {
-		o.MaxSplit = MaxSize
-	}
 	h.owner, h.opt = owner, o
 	h.place, h.cache.off = newPlacement(&o)
 }

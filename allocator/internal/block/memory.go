@@ -20,15 +20,6 @@ func (h *Heap) Reserved() int64 { return h.reserved }
 // RangeSize returns the bytes that a new range should have for a request of bytes.
 func (h *Heap) RangeSize(bytes int64) int64 { return h.place.rangeSize(bytes) }
 
-// SmallSplit returns the largest range, in bytes, from which a small request for size bytes may be cut;
-// 0 for other requests.
-func (h *Heap) SmallSplit(size int64) int64 {
-	if size > h.opt.MaxSplit/2 {
-		return 0
-	}
-	return h.opt.MaxSplit &^ (Alignment - 1)
-}
-
 // Adopt adds g, which no heap holds, and returns its one block, which is free.
 func (h *Heap) Adopt(g *Range) *Node {
 	n := h.Hold(g)

@@ -5,39 +5,37 @@ import (
 	"testing"
 )
 
-// TestTakeAt takes blocks at places out of one free block, or of the smallest of two that has one.
-func TestTakeAt(t *testing.T) {
+// TestTakeBest takes blocks at places out of one free block, or of the smallest of two that has one.
+func TestTakeBest(t *testing.T) {
 	const page = 4096
 	for _, c := range []struct {
 		at     Place
 		ranges [2]Range // free
 		size   int64
-		most   int64 // Options.MaxSplit
 		want   uintptr
 	}{
-		{Place{}, [2]Range{{Addr: 256, Size: 512}}, 512, 0, 256},
-		{Place{Unit: page}, [2]Range{{Addr: page, Size: 512}}, 512, 0, page},
-		{Place{Unit: page}, [2]Range{{Addr: 256, Size: page - 256 + 512}}, 512, 0, page},
-		{Place{Unit: page}, [2]Range{{Addr: 256, Size: page}}, 512, 0, 0},
-		{Place{Unit: page, Offset: 256}, [2]Range{{Addr: 256, Size: page}}, 512, 0, page - 256},
-		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}, {Addr: 5*page + 256, Size: 2 * page}}, 512, 0, 6 * page},
-		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}, {Addr: 5*page + 256, Size: page}}, 512, 0, page},
-		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}}, 512, 2 * page, 0},
+		{Place{}, [2]Range{{Addr: 256, Size: 512}}, 512, 256},
+		{Place{Unit: page}, [2]Range{{Addr: page, Size: 512}}, 512, page},
+		{Place{Unit: page}, [2]Range{{Addr: 256, Size: page - 256 + 512}}, 512, page},
+		{Place{Unit: page}, [2]Range{{Addr: 256, Size: page}}, 512, 0},
+		{Place{Unit: page, Offset: 256}, [2]Range{{Addr: 256, Size: page}}, 512, page - 256},
+		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}, {Addr: 5*page + 256, Size: 2 * page}}, 512, 6 * page},
+		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}, {Addr: 5*page + 256, Size: page}}, 512, page},
 	} {
 		for _, s := range strategies {
 			if s.rigid {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%+v", s.name, c), func(t *testing.T) {
-				m := newModel(Options{Strategy: s.name, MaxSplit: c.most})
+				m := newModel(Options{Strategy: s.name})
 				for _, g := range c.ranges {
 					if g.Size > 0 {
 						m.Adopt(&g)
 					}
 				}
-				n := m.TakeAt(c.size, c.at)
+				n := m.TakeBest(c.size, c.at)
 				if n == nil {
-					if c.want != 0 || c.most > 0 && m.TakeBest(c.size, c.at) == nil {
+					if c.want != 0 {
 						t.Fatalf("no block, want one at %#x", c.want)
 					}
 					return

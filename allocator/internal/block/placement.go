@@ -3,9 +3,9 @@ package block
 // A placement keeps the free blocks of one heap and chooses among them. The
 // heap does the rest: it splits what find returns and coalesces what is freed.
 type placement interface {
-	// find returns a free block of at least size and at most most bytes, which
-	// stays listed, or nil. It need not look at every block: Heap.TakeBest does.
-	find(size, most int64) *Node
+	// find returns a free block of size bytes or more, which stays listed, or nil. It need not look at
+	// every block: Heap.TakeBest does.
+	find(size int64) *Node
 	// insert lists a free block, remove removes it.
 	insert(n *Node)
 	remove(n *Node)
@@ -32,20 +32,6 @@ func (eager) cut(_ *Node, size int64) int64 { return size }
 func (eager) joins(_, _ *Node) bool         { return true }
 func (eager) lazy() bool                    { return false }
 func (eager) rangeSize(bytes int64) int64   { return bytes }
-
-// listScan is the number of blocks of a list that are tried.
-const listScan = 8
-
-// scan returns one of the first blocks of a list that has size to most bytes.
-func scan(n *Node, size, most int64) *Node {
-	for i := 0; n != nil && i < listScan; i++ {
-		if n.size >= size && n.size <= most {
-			return n
-		}
-		n = n.down
-	}
-	return nil
-}
 
 // A list is of blocks in one state, linked by up and down.
 type list struct{ first *Node }

@@ -45,12 +45,12 @@ func classFor(size int64) int {
 	return class
 }
 
-func (c *sizeClassed) find(size, most int64) *Node {
+func (c *sizeClassed) find(size int64) *Node {
 	class := classFor(size)
 	word, mask := class/64, ^uint64(0)<<(class%64)
 	for ; word < classWords; word, mask = word+1, ^uint64(0) {
 		if set := c.occupied[word] & mask; set != 0 {
-			return scan(c.lists[word*64+bits.TrailingZeros64(set)].first, size, most)
+			return c.lists[word*64+bits.TrailingZeros64(set)].first
 		}
 	}
 	return nil

@@ -22,19 +22,19 @@ func isObject(size int64) bool {
 	return size <= slabMax && classBytes(classAtMost(size)) == size
 }
 
-func (s *slab) find(size, most int64) *Node {
+func (s *slab) find(size int64) *Node {
 	if size > slabMax {
-		return s.tlsf.find(size, most)
+		return s.tlsf.find(size)
 	}
 	class := classFor(size)
 	if n := s.objects[class].first; n != nil {
 		return n
 	}
 	bytes := classBytes(class)
-	if n := s.tlsf.find(slabObjects*bytes, most); n != nil {
+	if n := s.tlsf.find(slabObjects * bytes); n != nil {
 		return n
 	}
-	if n := s.tlsf.find(bytes, most); n != nil {
+	if n := s.tlsf.find(bytes); n != nil {
 		return n
 	}
 	return s.largerObject(class)

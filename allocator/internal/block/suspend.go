@@ -7,7 +7,7 @@ type suspended struct {
 	cacheOff bool // of the heap before
 }
 
-func (suspended) find(int64, int64) *Node { return nil }
+func (suspended) find(int64) *Node { return nil }
 
 // Suspend makes Take return nil until Resume. Blocks may become free meanwhile.
 func (h *Heap) Suspend() {

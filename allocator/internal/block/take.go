@@ -9,33 +9,20 @@ func (h *Heap) Take(size int64) *Node {
 		}
 		h.flushCache()
 	}
-	n := h.place.find(size, h.most(size))
+	n := h.place.find(size)
 	if n == nil {
 		return nil
 	}
 	return h.Carve(n, size)
 }
 
-// most returns the bytes of the largest block that serves a request for size bytes.
-func (h *Heap) most(size int64) int64 {
-	if size <= h.opt.MaxSplit/2 {
-		return h.opt.MaxSplit
-	}
-	return MaxSize
-}
-
 // TakeBest is Take for a request that fails otherwise: it looks at every block that is large
 // enough, and cuts from any. The block begins at a place; if that is not everywhere, the strategy must not be
 // rigid.
-func (h *Heap) TakeBest(size int64, at Place) *Node { return h.takeBest(size, MaxSize, at) }
-
-// TakeAt is TakeBest, but like Take it leaves large blocks to large requests.
-func (h *Heap) TakeAt(size int64, at Place) *Node { return h.takeBest(size, h.most(size), at) }
-
-func (h *Heap) takeBest(size, most int64, at Place) *Node {
+func (h *Heap) TakeBest(size int64, at Place) *Node {
 	var best *Node
 	h.place.visit(size, func(n *Node) {
-		if n.size-at.Skip(n.addr) >= size && n.size <= most && (best == nil || n.size < best.size) {
+		if n.size-at.Skip(n.addr) >= size && (best == nil || n.size < best.size) {
 			best = n
 		}
 	})
@@ -50,7 +37,7 @@ func (h *Heap) takeBest(size, most int64, at Place) *Node {
 }
 
 // Find returns a free block of at least size bytes, which stays free, or nil.
-func (h *Heap) Find(size int64) *Node { return h.place.find(size, MaxSize) }
+func (h *Heap) Find(size int64) *Node { return h.place.find(size) }
 
 // Carve takes n, which is free and large enough, and splits off the bytes beyond size.
 func (h *Heap) Carve(n *Node, size int64) *Node {
@@ -184,7 +171,7 @@ func (h *Heap) SeparateSmall(limit int64) {
 
 // FindLarge returns a block of at least size bytes that is not for small blocks alone, or
 // nil.
-func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size, MaxSize) }
+func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size) }
 
 // SmallLimit returns the bytes of the smallest block that is not small, 0 if small blocks have no
 // separate ranges.

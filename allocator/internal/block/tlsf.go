@@ -40,10 +40,10 @@ func tlsfIndex(size int64) (level, step int) {
 	return shift + 1, int(units>>shift) & (tlsfSteps - 1)
 }
 
-func (t *tlsf) find(size, most int64) *Node {
+func (t *tlsf) find(size int64) *Node {
 	level, step := tlsfIndex(size)
 	if t.bitmap[level]&(1<<step) != 0 {
-		if n := closest(t.lists[level][step], size, most); n != nil {
+		if n := closest(t.lists[level][step], size); n != nil {
 			return n
 		}
 	}
@@ -56,15 +56,15 @@ func (t *tlsf) find(size, most int64) *Node {
 		level = bits.TrailingZeros64(levels)
 		larger = t.bitmap[level]
 	}
-	return closest(t.lists[level][bits.TrailingZeros64(larger)], size, most)
+	return closest(t.lists[level][bits.TrailingZeros64(larger)], size)
 }
 
-// closest returns the smallest of the first blocks of a list that have size to most
-// bytes, of equal ones the one with the lowest address.
-func closest(n *Node, size, most int64) *Node {
+// closest returns the smallest of the first blocks of a list that have size bytes or more, of equal
+// ones the one with the lowest address.
+func closest(n *Node, size int64) *Node {
 	var best *Node
 	for i := 0; n != nil && i < tlsfScan; i++ {
-		if n.size >= size && n.size <= most && (best == nil || n.size < best.size || n.size == best.size && n.addr < best.addr) {
+		if n.size >= size && (best == nil || n.size < best.size || n.size == best.size && n.addr < best.addr) {
 			best = n
 		}
 		n = n.down
