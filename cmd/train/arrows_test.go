@@ -109,10 +109,10 @@ func TestOnlyCUDAUsesCgo(t *testing.T) {
 
 // TestLinkedSize keeps packages out of programs of a release that would make them much larger. Programs that call
 // reflect.Value.MethodByName with a name that is not constant, as templates do, keep all methods of all types, and so
-// do those that link google.golang.org/protobuf with gorgonia.org/tensor. gonum.org/v1/plot has 5 MB of fonts.
+// do those that link google.golang.org/protobuf with gorgonia.org/tensor.
 func TestLinkedSize(t *testing.T) {
 	for program, without := range map[string][]string{
-		"mlpool/cmd/train":        {"text/template", "net/rpc", "google.golang.org/protobuf/proto", "gonum.org/v1/plot"},
+		"mlpool/cmd/train":        {"text/template", "net/rpc", "google.golang.org/protobuf/proto"},
 		"mlpool/tools/allocbench": {"text/template", "net/rpc"},
 	} {
 		for dep := range goList(t, program, "-deps") {

@@ -43,6 +43,9 @@ func Face(size float64) font.Face {
 	return face
 }
 
+// Middle is the height of the middle of a text above its baseline, in ems.
+const Middle = 0.36
+
 // TextWidth returns the width of a text in that font, in pixels.
 func TextWidth(s string, size float64) float64 {
 	return float64(font.MeasureString(Face(size), s)) / 64

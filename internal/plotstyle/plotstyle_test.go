@@ -27,23 +27,20 @@ func TestTicks(t *testing.T) {
 	}
 	for _, c := range []struct {
 		low, high float64
+		n         int
 		text      func(float64) string
 		want      string
 	}{
-		{1, 3, nil, "1.0 1.5 2.0 2.5 3.0"},
-		{3, 120, nil, "5 10 20 50 100"},
-		{0.5, 2e4, nil, "1 10 100 1e+03 1e+04"},
-		{9, 2e3, text, "10x 20x 50x 100x 200x 500x 1000x 2000x"},
+		{1, 3, 5, nil, "1.0 1.5 2.0 2.5 3.0"},
+		{3, 120, 6, nil, "5 10 20 50 100"},
+		{0.5, 2e4, 9, nil, "1 10 100 1e+03 1e+04"},
+		{9, 2e3, 9, text, "10x 20x 50x 100x 200x 500x 1000x 2000x"},
+		{1, 1e7, 5, text, "1x 100x 10000x 1e+06x"},
+		{0.1, 20, 5, nil, "0.1 1 10"},
 	} {
-		if got := labels(LogTicks(c.low, c.high, c.text)); got != c.want {
+		if got := labels(LogTicks(c.low, c.high, c.n, c.text)); got != c.want {
 			t.Errorf("%g to %g: %q, want %q", c.low, c.high, got, c.want)
 		}
-	}
-	if got := labels(Decades(1, 1e7, text)); got != "1x 100x 10000x 1e+06x" {
-		t.Errorf("decades %q", got)
-	}
-	if got := labels(Decades(0.1, 20, nil)); got != "0.1 1 10" {
-		t.Errorf("decades %q", got)
 	}
 }
 

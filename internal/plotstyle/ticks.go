@@ -30,46 +30,30 @@ func Ticks(low, high, closest float64, text func(float64) string) []Tick {
 	return ticks
 }
 
-// LogTicks returns ticks at 1, 2 and 5 times the powers of ten or, if those are many, at the
+// LogTicks returns ticks with at most about n labels: at 1, 2 and 5 times the powers of ten or, if those are many, at
 // powers, with marks without labels in between. For a range too short for that it returns Ticks.
-func LogTicks(low, high float64, text func(float64) string) []Tick {
+func LogTicks(low, high float64, n int, text func(float64) string) []Tick {
 	if high/low < 4 {
-		return Ticks(low, high, 0, text)
+		return Ticks(low, high, (high-low)/float64(n), text)
 	}
-	if text == nil {
-		text = short
-	}
-	labelled := func(digit int) bool { return digit == 1 || high/low <= 1e3 && (digit == 2 || digit == 5) }
-	var ticks []Tick
-	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
-		for digit := 1; digit <= 9; digit++ {
-			t := Tick{Value: float64(digit) * math.Pow(10, e)}
-			if t.Value < low || t.Value > high {
-				continue
-			}
-			if labelled(digit) {
-				t.Label = text(t.Value)
-			}
-			ticks = append(ticks, t)
-		}
-	}
-	return ticks
-}
-
-// Decades returns powers of ten, at most five of them with labels.
-func Decades(low, high float64, text func(float64) string) []Tick {
 	if text == nil {
 		text = short
 	}
 	first, last := math.Ceil(math.Log10(low)-1e-9), math.Floor(math.Log10(high)+1e-9)
-	every := math.Ceil((last - first + 1) / 5)
+	every := math.Ceil((last - first + 1) / float64(n))
+	fine := 3*int(last-first) < n
 	var ticks []Tick
-	for e := first; e <= last; e++ {
-		t := Tick{Value: math.Pow(10, e)}
-		if math.Mod(e-first, every) == 0 {
-			t.Label = text(t.Value)
+	for e := first - 1; e <= last; e++ {
+		for digit := 1; digit <= 9; digit++ {
+			t := Tick{Value: float64(digit) * math.Pow(10, e)}
+			if t.Value < low*(1-1e-9) || t.Value > high*(1+1e-9) || every > 1 && digit > 1 {
+				continue
+			}
+			if digit == 1 && math.Mod(e-first, every) == 0 || fine && (digit == 2 || digit == 5) {
+				t.Label = text(t.Value)
+			}
+			ticks = append(ticks, t)
 		}
-		ticks = append(ticks, t)
 	}
 	return ticks
 }

@@ -178,7 +178,7 @@ func (p Page) lossCurves(runs []int) markup {
 		x.label = fmt.Sprintf("step (each point is the mean of %d)", window)
 	}
 	y := axis{low: low * 0.9, high: high * 1.1, log: true}
-	y.ticks = plotstyle.LogTicks(y.low, y.high, nil)
+	y.ticks = plotstyle.LogTicks(y.low, y.high, 6, nil)
 	label := fmt.Sprintf("Training loss over %d steps, from %.3g to %.3g nats.", steps, high, low)
 	return chart(label, 230, func(d *drawing) {
 		x.ticks = ticks(x.low, x.high, int(d.width/80), "")

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/internal/plotpng/plotpngtest"
+	"mlpool/internal/chart/charttest"
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/text"
 )
@@ -37,7 +37,7 @@ func TestAssets(t *testing.T) {
 	}
 	for _, name := range want {
 		now, kept := readText(t, filepath.Join(dir, name)), readText(t, filepath.Join(assets, "allocbench", name))
-		if n := plotpngtest.Differing(t, []byte(now), []byte(kept)); n > 20 {
+		if n := charttest.Differing(t, []byte(now), []byte(kept)); n > 20 {
 			t.Errorf("%s: %d pixels differ from assets: run the commands in assets/README.md again", name, n)
 		}
 	}

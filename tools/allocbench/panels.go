@@ -8,43 +8,37 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-
-	"mlpool/internal/plotpng"
+	"mlpool/internal/chart"
 	"mlpool/internal/plotstyle"
 )
 
 // draw writes the figure as a PNG.
 func (f *figure) draw(w io.Writer) error {
-	p := plotpng.Picture{Title: f.title, Subtitle: f.subtitle, Width: 6 * vg.Inch, Height: 3.5 * vg.Inch}
+	p := chart.Picture{Title: f.title, Subtitle: f.subtitle, Width: 576, Height: 336}
 	if axis, at := numbers(f.cases); axis != "" {
 		if p.Columns = len(f.allocators); p.Columns > 1 {
-			p.Width = 3.4 * vg.Inch
+			p.Width = 330
 		}
-		for i, group := range f.allocators {
-			p.Panels = append(p.Panels, f.lines(group, axis, at, p.Width))
-			if i > 0 {
-				p.Panels[i].Y.Label.Text = ""
-			}
+		for _, group := range f.allocators {
+			p.Plots = append(p.Plots, f.lines(group, axis, at))
 		}
-		return p.Write(w)
+		return p.WritePNG(w)
 	}
-	if p.Columns = plotpng.Columns(len(f.cases)); p.Columns > 1 {
-		p.Width = 2.3 * vg.Inch
+	if p.Columns = chart.Columns(len(f.cases)); p.Columns > 1 {
+		p.Width = 220
 	}
 	low, high := f.span()
 	for i, c := range f.cases {
 		bars := f.bars(c, i%p.Columns == 0)
-		p.Height = plotpng.BarHeight * vg.Length(len(bars))
-		panel := plotpng.Bars(f.caseTitle(c), f.label, bars, low, high, f.tick)
+		p.Height = chart.BarHeight * float64(len(bars))
+		plot := chart.Bars(f.label, low, high, f.tick, bars)
+		plot.Title = f.caseTitle(c)
 		if i+p.Columns < len(f.cases) { // the one below it has the same axis
-			panel.X.Label.Text = ""
+			plot.X.Label = ""
 		}
-		p.Panels = append(p.Panels, plotpng.Panel{Plot: panel})
+		p.Plots = append(p.Plots, plot)
 	}
-	return p.Write(w)
+	return p.WritePNG(w)
 }
 
 // caseTitle returns the name of a case without PyTorch's setting when it was recorded, if that is
@@ -86,58 +80,40 @@ func numbers(cases []string) (axis string, at []float64) {
 	return axis, at
 }
 
-// lines returns a panel with a line for each allocator, over the cases at the given places. All panels
-// of the figure have the same range.
-func (f *figure) lines(allocators []string, axis string, at []float64, width vg.Length) plotpng.Panel {
-	panel := plotpng.Panel{Plot: plotpng.New(f.heading(allocators), 11)}
-	p := panel.Plot
-	p.X.Label.Text, p.Y.Label.Text = axis, f.label
-	if axis == sizeAxis {
-		p.X.Label.Text = f.sizes
+// lines returns a plot with a line for each allocator, over the cases at the given places. All plots of the figure
+// have the same range.
+func (f *figure) lines(allocators []string, axis string, at []float64) *chart.Plot {
+	low, high := f.span()
+	air := max(math.Pow(high/low, 0.05), 1.02)
+	p := &chart.Plot{
+		Title: f.heading(allocators),
+		X:     chart.Axis{Low: slices.Min(at), High: slices.Max(at), Log: true, Grid: true, Label: axis},
+		Y:     chart.Axis{Low: low / air, High: high * air, Log: true, Grid: true, Label: f.label, Text: f.tick},
 	}
-	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.Y.Tick.Marker = plotpng.LogTicks(f.tick)
-	p.X.Min, p.X.Max = slices.Min(at), slices.Max(at)
-	ticks := make([]plot.Tick, len(at))
-	labelled := math.Inf(1) // the place of the last tick with a label
-	for i, v := range slices.Backward(at) {
-		ticks[i].Value = v
+	if axis == sizeAxis {
+		p.X.Label = f.sizes
+	}
+	for i, v := range at {
 		label := f.cases[i]
 		if axis != sizeAxis {
 			label = strconv.FormatFloat(v, 'f', -1, 64)
 		}
-		place := float64(width) * math.Log(v/p.X.Min) / math.Log(p.X.Max/p.X.Min)
-		if labelled-place > float64(p.X.Tick.Label.Width(label))+4 { // else it would overlap the next
-			ticks[i].Label, labelled = label, place
-		}
+		p.X.Ticks = append(p.X.Ticks, plotstyle.Tick{Value: v, Label: label})
 	}
-	p.X.Tick.Marker = plot.ConstantTicks(ticks)
-	plotpng.AddGrid(p, true, true)
 	for _, name := range allocators {
-		style, mark := plotpng.Line(f.curve(name), 1.75), plotpng.Mark(f.curve(name), 3)
-		var points plotter.XYs
-		draws := func() { // up to a gap
-			if len(points) > 0 {
-				p.Add(&plotter.Line{XYs: points, LineStyle: style}, &plotter.Scatter{XYs: points, GlyphStyle: mark})
-			}
-			points = nil
-		}
+		line := chart.Curve(f.curve(name))
+		line.Name, line.Width, line.Size = name, 2, 4
 		for i, c := range f.cases {
-			if v := f.at(c, name); math.IsNaN(v) {
-				draws()
-			} else {
-				points = append(points, plotter.XY{X: at[i], Y: v})
+			if v := f.at(c, name); !math.IsNaN(v) {
+				line.Points = append(line.Points, chart.Point{X: at[i], Y: v})
+			} else if line.Points != nil { // the line has a gap
+				p.Series = append(p.Series, line)
+				line.Name, line.Points = "", nil
 			}
 		}
-		draws()
-		panel.Key = append(panel.Key, plotpng.Entry{Name: name, Sample: []plot.Thumbnailer{
-			&plotter.Line{LineStyle: style}, &plotter.Scatter{GlyphStyle: mark},
-		}})
+		p.Series = append(p.Series, line)
 	}
-	low, high := f.span()
-	air := max(math.Pow(high/low, 0.05), 1.02)
-	p.Y.Min, p.Y.Max = low/air, high*air
-	return panel
+	return p
 }
 
 // heading names a group of allocators, if there is more than one group.
@@ -150,14 +126,14 @@ func (f *figure) heading(group []string) string {
 }
 
 // bars returns the bars of a case, group by group. Only those at the left of a picture have names,
-// since they are the same in all panels.
-func (f *figure) bars(name string, named bool) (all []plotpng.Bar) {
+// since they are the same in all plots.
+func (f *figure) bars(name string, named bool) (all []chart.Bar) {
 	for i, group := range f.allocators {
 		if i > 0 {
-			all = append(all, plotpng.Bar{Value: math.NaN(), Text: f.heading(group)})
+			all = append(all, chart.Bar{Value: math.NaN(), Text: f.heading(group)})
 		}
 		for _, a := range group {
-			b := plotpng.Bar{Value: f.at(name, a), Text: "not measured", Color: plotstyle.Palette[f.curve(a)%len(plotstyle.Palette)]}
+			b := chart.Bar{Value: f.at(name, a), Text: "not measured", Color: chart.Curve(f.curve(a)).Color}
 			if named {
 				b.Name = a
 			}

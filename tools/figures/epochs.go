@@ -4,31 +4,27 @@ import (
 	"io"
 	"math"
 
-	"gonum.org/v1/plot/vg"
-
-	"mlpool/internal/plotpng"
+	"mlpool/internal/chart"
 	"mlpool/internal/plotstyle"
 )
 
 // drawEpochs draws the time of an epoch of the headlines on each allocator, with an axis for
 // each job.
 func drawEpochs(w io.Writer, s *source) error {
-	notes := s.notes(training)
 	shown := trained(s, headlines)
-	p := plotpng.Picture{
+	p := chart.Picture{
 		Title:    "Time of an epoch, by allocator",
-		Subtitle: plotstyle.Origin(notes, training, true) + ". Panels: width, batch, executor, precision",
-		Columns:  plotpng.Columns(len(shown)), Width: 2.1 * vg.Inch, Height: plotpng.BarHeight * vg.Length(len(kinds)),
+		Subtitle: plotstyle.Origin(s.notes(training), training, true) + ". Panels: width, batch, executor, precision",
+		Columns:  chart.Columns(len(shown)), Width: 200, Height: chart.BarHeight * float64(len(kinds)),
 	}
 	for i, j := range shown {
 		low, high := math.Inf(1), math.Inf(-1)
-		var bars []plotpng.Bar
+		var bars []chart.Bar
 		for k, kind := range kinds {
-			v := j.of(s, kind, "median_ms")
-			b := plotpng.Bar{Value: v, Text: "not possible", Color: plotpng.Line(plotstyle.Allocator(kind), 0).Color}
-			if !math.IsNaN(v) {
-				b.Text = digits(v, 3)
-				low, high = min(low, v), max(high, v)
+			b := chart.Bar{Value: j.of(s, kind, "median_ms"), Text: "not possible", Color: chart.Curve(plotstyle.Allocator(kind)).Color}
+			if !math.IsNaN(b.Value) {
+				b.Text = digits(b.Value, 3)
+				low, high = min(low, b.Value), max(high, b.Value)
 			}
 			if i%p.Columns == 0 {
 				b.Name = kindNames[k]
@@ -38,7 +34,9 @@ func drawEpochs(w io.Writer, s *source) error {
 		if s.err != nil {
 			return s.err
 		}
-		p.Panels = append(p.Panels, plotpng.Panel{Plot: plotpng.Bars(j.name, "ms an epoch", bars, low, high, nil)})
+		plot := chart.Bars("ms an epoch", low, high, nil, bars)
+		plot.Title = j.name
+		p.Plots = append(p.Plots, plot)
 	}
-	return p.Write(w)
+	return p.WritePNG(w)
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/internal/plotpng/plotpngtest"
+	"mlpool/internal/chart/charttest"
 	"mlpool/internal/plotstyle"
 )
 
@@ -38,7 +38,7 @@ func TestDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := plotpngtest.Differing(t, b.Bytes(), kept); n > 20 {
+		if n := charttest.Differing(t, b.Bytes(), kept); n > 20 {
 			t.Errorf("%d pixels of %s.png are out of date: run go run ./tools/figures", n, p.name)
 		}
 		if p.name == "epochs" {
@@ -52,7 +52,7 @@ func TestDocuments(t *testing.T) {
 // wantColor wants the colour of curve i in a picture.
 func wantColor(t *testing.T, png []byte, i int, name string) {
 	t.Helper()
-	pixels := plotpngtest.Pixels(t, png)
+	pixels := charttest.Pixels(t, png)
 	found, want := 0, color.RGBA(plotstyle.Palette[i])
 	for i := 0; i < len(pixels.Pix); i += 4 {
 		if want == (color.RGBA{pixels.Pix[i], pixels.Pix[i+1], pixels.Pix[i+2], 255}) {

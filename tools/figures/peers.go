@@ -3,18 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"image/color"
 	"io"
 	"math"
 	"slices"
 	"strconv"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
-	"mlpool/internal/plotpng"
+	"mlpool/internal/chart"
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/text"
 )
@@ -27,8 +21,8 @@ const (
 // peers lists the trainers of tools/peers.py. Each has its own mark, since their lines cross.
 var peers = []struct {
 	framework, name string
-	mark            draw.GlyphDrawer
-}{{"ours", "mlpool", draw.CircleGlyph{}}, {"jax", "JAX", draw.BoxGlyph{}}, {"torch", "PyTorch", draw.PyramidGlyph{}}}
+	mark            chart.Mark
+}{{"ours", "mlpool", chart.Circle}, {"jax", "JAX", chart.Square}, {"torch", "PyTorch", chart.Triangle}}
 
 // An exactness pairs precisions that are equally exact.
 type exactness struct {
@@ -136,75 +130,60 @@ func peersTable(s *source) string {
 	return markdown(rows...)
 }
 
-// drawPeers draws the time of a step over its work for all shapes on one GPU, a panel for each exactness.
+// drawPeers draws the time of a step over its work for all shapes on one GPU, a plot for each exactness.
 func drawPeers(w io.Writer, s *source) error {
-	notes := s.notes(peersFile)
-	picture := plotpng.Picture{
+	picture := chart.Picture{
 		Title:    "Time of a training step by its work",
-		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is one width, beside its smallest batch. Time: an epoch with validation / its steps",
-		Columns:  2, Width: 3.4 * vg.Inch, Height: 3.4 * vg.Inch,
+		Subtitle: plotstyle.Origin(s.notes(peersFile), peersFile, true) + ". A line is one width, beside its smallest batch. Time: an epoch with validation / its steps",
+		Columns:  2, Width: 340, Height: 330,
 	}
-	low, high := plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
+	low, high := chart.Point{X: math.Inf(1), Y: math.Inf(1)}, chart.Point{}
 	for _, e := range exactnessesOf(s) {
-		p := plotpng.New(e.title, 11)
-		p.X.Label.Text, p.Y.Label.Text = "work of a step, GFLOP (log)", "time of a step (log)"
-		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-		plotpng.AddGrid(p, true, true)
-		guide := plotter.NewFunction(func(flop float64) float64 { return flop / e.rate })
-		guide.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: 1, Dashes: []vg.Length{5, 3}}
-		p.Add(guide)
-		panel := plotpng.Panel{Plot: p}
-		for i := range slices.Backward(peers) { // the first on top
-			lines := stepTimes(s, peers[i].framework, e.of(peers[i].framework))
-			line, mark := plotpng.Line(i, 1), plotpng.Mark(i, 3)
-			mark.Shape = peers[i].mark
-			for _, l := range lines {
-				p.Add(&plotter.Line{XYs: l.points, LineStyle: line}, &plotter.Scatter{XYs: l.points, GlyphStyle: mark})
+		p := &chart.Plot{Title: e.title,
+			X: chart.Axis{Log: true, Grid: true, Label: "work of a step, GFLOP (log)", Text: gigaText},
+			Y: chart.Axis{Log: true, Grid: true, Label: "time of a step (log)", Text: func(seconds float64) string { return text.Duration(1e9 * seconds) }},
+		}
+		for i, peer := range peers {
+			for j, l := range stepTimes(s, peer.framework, e.of(peer.framework)) {
+				line := chart.Curve(i)
+				line.Mark, line.Size, line.Points = peer.mark, 4, l.points
+				if j == 0 {
+					line.Name = peer.name
+				}
+				p.Series = append(p.Series, line)
 				if i == 0 && l.width != "" {
-					p.Add(widthLabel(l, p.X.Tick.Label))
+					p.Labels = append(p.Labels, chart.Label{Text: l.width, Color: chart.Text, At: l.points[0], DX: 3, DY: 12})
 				}
 				for _, at := range l.points {
 					low.X, low.Y = min(low.X, at.X), min(low.Y, at.Y)
 					high.X, high.Y = max(high.X, at.X), max(high.Y, at.Y)
 				}
 			}
-			if len(lines) > 0 {
-				panel.Key = append(panel.Key, plotpng.Entry{Name: peers[i].name, Sample: []plot.Thumbnailer{
-					&plotter.Line{LineStyle: line}, &plotter.Scatter{GlyphStyle: mark}}})
-			}
 		}
-		slices.Reverse(panel.Key)
-		panel.Key = append(panel.Key, plotpng.Entry{Name: fmt.Sprintf(e.guide, e.rate/1e12), Sample: []plot.Thumbnailer{guide}})
-		picture.Panels = append(picture.Panels, panel)
+		picture.Plots = append(picture.Plots, p)
 	}
 	if s.err != nil {
 		return s.err
 	}
-	for i, panel := range picture.Panels {
-		if i%picture.Columns != 0 {
-			panel.Y.Label.Text = ""
-		}
-		panel.X.Min, panel.X.Max = low.X/1.3, high.X*1.3
-		panel.Y.Min, panel.Y.Max = low.Y/1.3, high.Y*1.3
-		panel.X.Tick.Marker = plotpng.LogTicks(gigaText)
-		panel.Y.Tick.Marker = plotpng.LogTicks(func(seconds float64) string { return text.Duration(1e9 * seconds) })
+	for i, e := range exactnessesOf(s) {
+		p := picture.Plots[i]
+		p.X.Low, p.X.High, p.Y.Low, p.Y.High = low.X/1.3, high.X*1.3, low.Y/1.6, high.Y*1.3
+		from, to := max(p.X.Low, p.Y.Low*e.rate), min(p.X.High, p.Y.High*e.rate)
+		p.Series = append(p.Series, chart.Series{
+			Name: fmt.Sprintf(e.guide, e.rate/1e12), Color: chart.Muted, Width: 1, Dashes: guideDashes,
+			Points: []chart.Point{{X: from, Y: from / e.rate}, {X: to, Y: to / e.rate}},
+		})
 	}
-	return picture.Write(w)
+	return picture.WritePNG(w)
 }
+
+// guideDashes are those of lines to compare with.
+var guideDashes = []float64{6, 4}
 
 // A stepLine holds the seconds of a step over its FLOP, by batch size, for one width and depth.
 type stepLine struct {
 	width  string // empty for unusual depths
-	points plotter.XYs
-}
-
-// widthLabel labels the first point of a line with its width.
-func widthLabel(l stepLine, style draw.TextStyle) *plotter.Labels {
-	style.Font.Size = vg.Points(8)
-	style.XAlign, style.YAlign = draw.XLeft, draw.YTop
-	return &plotter.Labels{
-		XYs: l.points[:1], Labels: []string{l.width}, TextStyle: []draw.TextStyle{style}, Offset: vg.Point{X: 2, Y: -3},
-	}
+	points []chart.Point
 }
 
 // stepTimes returns the lines of a framework, one for each width and depth.
@@ -227,10 +206,10 @@ func stepTimes(s *source, framework, precision string) (lines []stepLine) {
 				lines[i].width = at[0]
 			}
 		}
-		lines[i].points = append(lines[i].points, plotter.XY{X: of("flop_step"), Y: of("ms") / 1e3 * of("bsz") / trainingSamples})
+		lines[i].points = append(lines[i].points, chart.Point{X: of("flop_step"), Y: of("ms") / 1e3 * of("bsz") / trainingSamples})
 	}
 	for _, l := range lines {
-		slices.SortFunc(l.points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+		slices.SortFunc(l.points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
 	}
 	return lines
 }

@@ -30,7 +30,7 @@ func TestPeers(t *testing.T) {
 			"\n| 4096×8192 | 155 | 65.8 | – | 307 | 378 | – | – | – | – |\n"}},
 		{name: "bf16 on two GPUs", old: "\nours,0,tf32,784,64,4,1,", new: "\nours,0,bf16,784,64,4,2,28.4,28,29,7,0.9600,868446208\nours,0,tf32,784,64,4,1,", want: []string{
 			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n"}},
-		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", not a number`},
+		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework ours precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", not a number`},
 	} {
 		changed := strings.ReplaceAll(string(text), c.old, c.new)
 		if c.old == "" {

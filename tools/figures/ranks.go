@@ -2,17 +2,11 @@ package main
 
 import (
 	"fmt"
-	"image/color"
 	"io"
 	"slices"
 	"strconv"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
-	"mlpool/internal/plotpng"
+	"mlpool/internal/chart"
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/scaling"
 )
@@ -28,9 +22,9 @@ const (
 type scaled struct {
 	feat, precision, bsz string
 	images               string
-	rate, alone          float64     // on one GPU: images a second, µs of a step
-	weak, strong         plotter.XYs // weak: as many images on each GPU, or if that was not measured, in all
-	longer               bool        // weak is of as many images on each GPU
+	rate, alone          float64       // on one GPU: images a second, µs of a step
+	weak, strong         []chart.Point // weak: as many images on each GPU, or if that was not measured, in all
+	longer               bool          // weak is of as many images on each GPU
 }
 
 // exchange returns the exchange of updates between ranks.
@@ -59,13 +53,13 @@ func scaledTrainings(s *source) (all []scaled, most int) {
 		}
 		one := &all[len(all)-1]
 		most = max(most, int(ranks))
-		at := plotter.XY{X: ranks, Y: rate / ranks / one.rate}
+		at := chart.Point{X: ranks, Y: rate / ranks / one.rate}
 		longer := r["images"] != one.images
 		switch {
 		case r["bsz"] != one.bsz:
 			one.strong = append(one.strong, at)
 		case longer && !one.longer:
-			one.weak, one.longer = plotter.XYs{at}, true
+			one.weak, one.longer = []chart.Point{at}, true
 		case longer == one.longer:
 			one.weak = append(one.weak, at)
 		}
@@ -87,52 +81,46 @@ func manyRanks(s *source) bool {
 func drawRanks(w io.Writer, s *source) error {
 	all, most := scaledTrainings(s)
 	all, most = slices.DeleteFunc(all, few), max(most, 8)
-	picture := plotpng.Picture{
+	picture := chart.Picture{
 		Title:    "Efficiency of several GPUs: images a second, over those of as many times one GPU",
 		Subtitle: plotstyle.Origin(s.notes(scalingFile), scalingFile, true) + ". Points: measured. Lines: a model of bytes and latency",
-		Columns:  2, Width: 3.4 * vg.Inch, Height: 3 * vg.Inch,
+		Columns:  2, Width: 340, Height: 290,
 	}
 	for _, kind := range []struct {
 		title  string
-		points func(scaled) plotter.XYs
+		points func(scaled) []chart.Point
 		model  func(e scaling.Exchange, alone float64) float64
 	}{
-		{"weak: each GPU has this batch", func(c scaled) plotter.XYs { return c.weak }, scaling.Exchange.Weak},
-		{"strong: all GPUs share this batch", func(c scaled) plotter.XYs { return c.strong }, scaling.Exchange.Strong},
+		{"weak: each GPU has this batch", func(c scaled) []chart.Point { return c.weak }, scaling.Exchange.Weak},
+		{"strong: all GPUs share this batch", func(c scaled) []chart.Point { return c.strong }, scaling.Exchange.Strong},
 	} {
-		p := plotpng.New(kind.title, 11)
-		p.X.Label.Text, p.Y.Label.Text = "GPUs", "efficiency, %"
-		plotpng.AddGrid(p, false, true)
-		panel := plotpng.Panel{Plot: p}
+		p := &chart.Plot{
+			Title: kind.title, X: chart.Axis{Low: 1, High: float64(most), Closest: 1, Label: "GPUs"}, Y: chart.Axis{High: 105, Grid: true, Label: "efficiency, %"},
+			Series: []chart.Series{{Color: chart.Muted, Width: 1, Dashes: guideDashes, Points: []chart.Point{{X: 1, Y: 100}, {X: float64(most), Y: 100}}}},
+		}
 		for i, c := range all {
-			points := slices.Clone(kind.points(c))
+			points := kind.points(c)
 			if len(points) == 0 {
 				continue
 			}
-			for j := range points {
-				points[j].Y *= 100
-				p.Y.Max = max(p.Y.Max, 1.05*points[j].Y)
-			}
-			line := &plotter.Line{XYs: plotter.XYs{{X: 1, Y: 100}}, LineStyle: plotpng.Line(i, 1)}
+			line, marks := chart.Curve(i), chart.Curve(i)
+			line.Points, marks.Width, marks.Size = []chart.Point{{X: 1, Y: 100}}, 0, 4
 			for n := 2; n <= most; n++ {
-				line.XYs = append(line.XYs, plotter.XY{X: float64(n), Y: 100 * kind.model(c.exchange(s, n), c.alone)})
+				line.Points = append(line.Points, chart.Point{X: float64(n), Y: 100 * kind.model(c.exchange(s, n), c.alone)})
 			}
-			marks := &plotter.Scatter{XYs: points, GlyphStyle: plotpng.Mark(i, 3)}
-			p.Add(line, marks)
-			panel.Key = append(panel.Key, plotpng.Entry{Name: c.feat + "×" + c.bsz + ", " + c.precision, Sample: []plot.Thumbnailer{line, marks}})
+			for _, at := range points {
+				marks.Points = append(marks.Points, chart.Point{X: at.X, Y: 100 * at.Y})
+				p.Y.High = max(p.Y.High, 105*at.Y)
+			}
+			line.Name = c.feat + "×" + c.bsz + ", " + c.precision
+			p.Series = append(p.Series, line, marks)
 		}
-		whole := plotter.NewFunction(func(float64) float64 { return 100 })
-		whole.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: 1, Dashes: []vg.Length{5, 3}}
-		p.Add(whole)
-		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1, float64(most)+0.1, 0, max(105, p.Y.Max)
-		p.X.Tick.Marker = plotpng.Ticks(1, nil)
-		p.Y.Tick.Marker = plotpng.Ticks(0, nil)
-		picture.Panels = append(picture.Panels, panel)
+		picture.Plots = append(picture.Plots, p)
 	}
 	if s.err != nil {
 		return s.err
 	}
-	return picture.Write(w)
+	return picture.WritePNG(w)
 }
 
 // hosts is the table of what the model of package scaling asks of a network between hosts.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/plot/plotter"
+	"mlpool/internal/chart"
 )
 
 const (
@@ -59,7 +59,7 @@ func TestRanks(t *testing.T) {
 
 // TestEfficiency wants the points of the picture, of longer epochs if there are some.
 func TestEfficiency(t *testing.T) {
-	for lines, weak := range map[string]plotter.XYs{
+	for lines, weak := range map[string][]chart.Point{
 		scalingLines:                 {{X: 2, Y: 1}, {X: 4, Y: 0.75}},
 		scalingLines + scalingLonger: {{X: 2, Y: 0.875}},
 	} {
@@ -72,7 +72,7 @@ func TestEfficiency(t *testing.T) {
 		if s.err != nil || most != 4 || len(all) != 1 || all[0].alone != 1024 {
 			t.Fatalf("%+v, at most %d, %v", all, most, s.err)
 		}
-		if strong := (plotter.XYs{{X: 2, Y: 0.75}, {X: 4, Y: 0.5}}); !slices.Equal(all[0].weak, weak) || !slices.Equal(all[0].strong, strong) {
+		if strong := ([]chart.Point{{X: 2, Y: 0.75}, {X: 4, Y: 0.5}}); !slices.Equal(all[0].weak, weak) || !slices.Equal(all[0].strong, strong) {
 			t.Errorf("efficiencies are %v and %v, want %v and %v", all[0].weak, all[0].strong, weak, strong)
 		}
 	}

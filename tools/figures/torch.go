@@ -3,17 +3,11 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"image/color"
 	"io"
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
-	"mlpool/internal/plotpng"
+	"mlpool/internal/chart"
 	"mlpool/internal/plotstyle"
 )
 
@@ -186,44 +180,37 @@ func torchStartup(s *source) string {
 
 // drawTorch draws the memory of a training over its steps.
 func drawTorch(w io.Writer, s *source) error {
-	p := plotpng.New("", 0)
-	p.X.Label.Text, p.Y.Label.Text = "step", "MiB"
-	plotpng.AddGrid(p, false, true)
-	panel := plotpng.Panel{Plot: p}
+	p := &chart.Plot{X: chart.Axis{Low: 1, Closest: 1, Label: "step"}, Y: chart.Axis{Grid: true, Label: "MiB"}}
 	for _, c := range []struct {
 		name, allocator, column string
-		style                   draw.LineStyle
+		style                   chart.Series
 	}{
-		{"reserved, PyTorch's own allocator", "native", "reserved_mib", plotpng.Line(plotstyle.Allocator("torch"), 2)},
-		{"reserved, the pool", "mlpool", "reserved_mib", plotpng.Line(plotstyle.Allocator("tlsf"), 2)},
-		{"allocated, the peak of each step", "mlpool", "allocated_mib", draw.LineStyle{Color: color.Gray{127}, Width: 1}},
+		{"reserved, PyTorch's own allocator", "native", "reserved_mib", chart.Curve(plotstyle.Allocator("torch"))},
+		{"reserved, the pool", "mlpool", "reserved_mib", chart.Curve(plotstyle.Allocator("tlsf"))},
+		{"allocated, the peak of each step", "mlpool", "allocated_mib", chart.Series{Color: chart.Muted, Width: 1}},
 	} {
-		line := &plotter.Line{LineStyle: c.style}
+		line := c.style
+		line.Name = c.name
 		for _, r := range s.file(torchSteps).records {
 			if r["allocator"] == c.allocator {
 				of := func(column string) float64 { return s.float(torchSteps, column, r, c.allocator) }
-				line.XYs = append(line.XYs, plotter.XY{X: of("step"), Y: of(c.column)})
+				at := chart.Point{X: of("step"), Y: of(c.column)}
+				line.Points = append(line.Points, at)
+				p.X.High, p.Y.High = max(p.X.High, at.X), max(p.Y.High, 1.05*at.Y)
 			}
 		}
-		if len(line.XYs) == 0 {
+		if len(line.Points) == 0 {
 			s.fail("%s: no record of allocator %s", torchSteps, c.allocator)
 			return s.err
 		}
-		p.Add(line)
-		for _, at := range line.XYs {
-			p.X.Max, p.Y.Max = max(p.X.Max, at.X), max(p.Y.Max, 1.05*at.Y)
-		}
-		panel.Key = append(panel.Key, plotpng.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}})
+		p.Series = append(p.Series, line)
 	}
 	if s.err != nil {
 		return s.err
 	}
-	p.X.Min, p.Y.Min = 1, 0
-	p.X.Tick.Marker = plotpng.Ticks(1, nil)
-	p.Y.Tick.Marker = plotpng.Ticks(0, nil)
-	return plotpng.Picture{
+	return chart.Picture{
 		Title:    "Memory that PyTorch reserves for a transformer whose batch and length vary",
 		Subtitle: plotstyle.Origin(s.notes(torchSteps), torchSteps, true),
-		Columns:  1, Width: 7 * vg.Inch, Height: 3 * vg.Inch, Panels: []plotpng.Panel{panel},
-	}.Write(w)
+		Columns:  1, Width: 670, Height: 290, Plots: []*chart.Plot{p},
+	}.WritePNG(w)
 }

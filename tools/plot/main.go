@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"mlpool/internal/chart"
 )
 
 const usage = `usage: plot -o out.png [flags] run...
@@ -223,12 +225,10 @@ func readValues(path string) ([]float64, error) {
 	return values, nil
 }
 
-type point struct{ x, y float64 }
-
 // A curve is a run's values, raw and smooth.
 type curve struct {
 	name        string
-	raw, smooth []point
+	raw, smooth []chart.Point
 }
 
 // newCurve omits values that cannot be drawn: NaN and Inf of a diverged run, and for a
@@ -237,7 +237,7 @@ func newCurve(name string, values []float64, log bool) curve {
 	c := curve{name: name}
 	for i, v := range values {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) && (!log || v > 0) {
-			c.raw = append(c.raw, point{float64(i + 1), v})
+			c.raw = append(c.raw, chart.Point{X: float64(i + 1), Y: v})
 		}
 	}
 	return c
@@ -260,16 +260,16 @@ func (f *figure) smoothen() {
 
 // movingMean returns for each point the mean of the window points around it, or of fewer near
 // the ends. Unlike a mean of previous values it does not lag.
-func movingMean(points []point, window int) []point {
+func movingMean(points []chart.Point, window int) []chart.Point {
 	sums := make([]float64, len(points)+1)
 	for i, p := range points {
-		sums[i+1] = sums[i] + p.y
+		sums[i+1] = sums[i] + p.Y
 	}
 	means := slices.Clone(points)
 	for i := range means {
 		from := max(0, i-(window-1)/2)
 		to := min(len(points), i+window/2+1)
-		means[i].y = (sums[to] - sums[from]) / float64(to-from)
+		means[i].Y = (sums[to] - sums[from]) / float64(to-from)
 	}
 	return means
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/internal/plotpng"
-	"mlpool/internal/plotpng/plotpngtest"
+	"mlpool/internal/chart"
+	"mlpool/internal/chart/charttest"
 	"mlpool/internal/plotstyle"
 )
 
@@ -51,7 +51,7 @@ func decode(t *testing.T, path string) map[color.NRGBA]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pixels := plotpngtest.Pixels(t, text)
+	pixels := charttest.Pixels(t, text)
 	if size := pixels.Rect.Size(); size.X < 7*plotstyle.DPI || size.X > 9*plotstyle.DPI || size.Y < 4*plotstyle.DPI {
 		t.Errorf("size %v: the axes have 7 by 4 inches", size)
 	}
@@ -264,7 +264,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestMovingMean(t *testing.T) {
-	points := []point{{1, 1}, {2, 2}, {4, 6}, {5, 4}}
+	points := []chart.Point{{X: 1, Y: 1}, {X: 2, Y: 2}, {X: 4, Y: 6}, {X: 5, Y: 4}}
 	for window, want := range map[int][]float64{
 		1: {1, 2, 6, 4},
 		2: {1.5, 4, 5, 4},
@@ -273,7 +273,7 @@ func TestMovingMean(t *testing.T) {
 	} {
 		got := movingMean(points, window)
 		for i := range got {
-			if got[i] != (point{points[i].x, want[i]}) {
+			if got[i] != (chart.Point{X: points[i].X, Y: want[i]}) {
 				t.Errorf("window %d: %v, want the means %v", window, got, want)
 				break
 			}
@@ -310,17 +310,17 @@ func TestRange(t *testing.T) {
 		{"many steps", falls, false, 0, 1000, 0, 60},
 		{"many steps, log", falls, true, 0, 1000, 0.05, 80},
 		{"epochs", []float64{95, 97, 98}, false, 1, 3, 94, 99},
-		{"one", []float64{5}, false, 1, 1, 4.9, 5.1},
+		{"one", []float64{5}, false, 0.5, 1.5, 4.9, 5.1},
 	} {
 		f := figure{log: c.log, curves: []curve{newCurve("run", c.values, c.log)}}
 		f.smoothen()
-		p := plotpng.New("", 12)
-		if f.setRange(p); p.X.Min != c.x0 || p.X.Max != c.x1 || p.Y.Min < c.min || p.Y.Max > c.max {
-			t.Errorf("%s: x %v to %v, y %v to %v", c.name, p.X.Min, p.X.Max, p.Y.Min, p.Y.Max)
+		p := &chart.Plot{}
+		if f.setRange(p); p.X.Low != c.x0 || p.X.High != c.x1 || p.Y.Low < c.min || p.Y.High > c.max {
+			t.Errorf("%s: x %v to %v, y %v to %v", c.name, p.X.Low, p.X.High, p.Y.Low, p.Y.High)
 		}
 		for _, q := range f.curves[0].smooth {
-			if q.y < p.Y.Min || q.y > p.Y.Max {
-				t.Errorf("%s: %v at %v is not between %v and %v", c.name, q.y, q.x, p.Y.Min, p.Y.Max)
+			if q.Y < p.Y.Low || q.Y > p.Y.High {
+				t.Errorf("%s: %v at %v is not between %v and %v", c.name, q.Y, q.X, p.Y.Low, p.Y.High)
 			}
 		}
 	}

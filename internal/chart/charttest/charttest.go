@@ -1,5 +1,5 @@
-// Package plotpngtest compares pictures in tests.
-package plotpngtest
+// Package charttest compares pictures in tests.
+package charttest
 
 import (
 	"bytes"
