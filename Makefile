@@ -91,7 +91,7 @@ lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.h
 
 .PHONY: dist
 dist: ## build a release, build/mlpool-VERSION-linux-amd64.tar.gz, for every GPU; GOARCH=arm64 for Arm servers
-	$(if $(NVCC),NVCC="$(NVCC)") $(if $(filter command%,$(origin CUDA_ARCH)),CUDA_ARCH="$(CUDA_ARCH)") VERSION="$(VERSION)" tools/dist.sh
+	$(if $(NVCC),NVCC="$(NVCC)") $(if $(filter command%,$(origin CUDA_ARCH)),CUDA_ARCH="$(CUDA_ARCH)") VERSION="$(VERSION)" tools/release/dist.sh
 
 .PHONY: check
 check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and clang-format, with CUDA too if there is nvcc

@@ -47,7 +47,6 @@ var mayImport = map[string][]string{
 	"mlpool/internal/report":        {"mlpool/allocator", "mlpool/internal/plotstyle"},
 	"mlpool/tools":                  {},
 	"mlpool/tools/plot":             {"mlpool/internal/plotstyle"},
-	"mlpool/tools/sbom":             {},
 	"mlpool/tools/figures":          {"mlpool/internal/plotstyle"},
 	"mlpool/tools/allocbench":       {"mlpool/allocator", "mlpool/allocator/allocatortest/fake", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/tools/allocbench/peers": {"mlpool/allocator"},

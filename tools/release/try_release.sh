@@ -2,7 +2,7 @@
 # Tries a release as a machine without anything else: it unpacks the archive in an empty root file system with
 # glibc alone, and trains, compares, reports and predicts there.
 #
-#   tools/try_release.sh ARCHIVE MNIST
+#   tools/release/try_release.sh ARCHIVE MNIST
 #
 # MNIST is the folder of the data set, as `train -data` prints it. Needs root, or user namespaces, and for an archive for
 # another CPU qemu-user and the C library of a cross compiler, such as the packages qemu-user and libc6-arm64-cross.

@@ -3,7 +3,7 @@
 # driver it trains on the GPU; it needs no Go and no CUDA. The same commit, tools and objects of kernels give the
 # same bytes, in any folder.
 #
-#   tools/dist.sh
+#   tools/release/dist.sh
 #
 # The environment variables VERSION, NVCC and CUDA_ARCH replace the version (git describe), nvcc, and the
 # GPUs (release); GOARCH=arm64 builds for machines with an Arm CPU. Needs Go, make, gcc, g++, nvcc, and apt for an
@@ -11,7 +11,7 @@
 # g++-aarch64-linux-gnu, qemu-user, and CUDA's runtime: see tools/install_cuda.sh -h.
 
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 # shellcheck source=tools/debs.sh
 . tools/debs.sh
 umask 022
@@ -104,7 +104,7 @@ make kernels CUDA=1 CUDA_ARCH="$arch" CROSS_COMPILE="$cross" CXX_LIBRARY=-l:libs
 name=mlpool-${version#v}-linux-$goarch
 dir=build/$name
 rm -rf "$dir"
-mkdir -p "$dir"/{bin,lib,share/man/man1,share/completions}
+mkdir -p "$dir"/{bin,lib,share/man/man1,share/completions,sbom}
 compile -tags cuda,netgo,osusergo -o "$dir/bin/" ./cmd/train ./tools/allocbench
 compile -tags netgo,osusergo -buildmode=c-shared -o "$dir/lib/libmlpool.so" ./cmd/libmlpool
 rm "$dir/lib/libmlpool.h" # mlpool.h is for people
@@ -122,7 +122,8 @@ bin/train -help                    every flag; man share/man/man1/train.1
 PYTHONPATH=lib python3 ...         import mlpool: the pool in PyTorch, see lib/mlpool.py
 source share/completions/train.bash
 sha256sum -c SHA256SUMS            checks every file
-licenses, sbom.spdx.json           what is linked in
+licenses                           of all that is linked in
+sbom                               the Go modules in each program, as CycloneDX
 END
 manual "$dir/bin/train" "train a multilayer perceptron on MNIST, and compare allocators of GPU memory" >"$dir/share/man/man1/train.1"
 manual "$dir/bin/allocbench" "compare allocators of GPU memory on recorded traces" >"$dir/share/man/man1/allocbench.1"
@@ -136,9 +137,23 @@ for file in "${nvcc%/bin/nvcc}/EULA.txt" /usr/share/doc/nvidia-cuda-dev/copyrigh
     [[ $eula || ! -f $file ]] || eula=$file
 done
 [[ $eula ]] || die "found no licence of CUDA's runtime, such as EULA.txt beside bin/nvcc"
-# sbom runs here, and lists what a program for the other machine is made of.
-GOFLAGS='' GOARCH='' go run -exec "env GOARCH=$goarch" ./tools/sbom -o "$dir" -version "$version" -created "$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)" \
-    -tags cuda,netgo,osusergo -with "cuda-runtime=$eula" -with "libstdc++-and-libgcc=$sysroot/usr/share/doc/gcc-$gcc-base/copyright" ./cmd/train ./tools/allocbench ./cmd/libmlpool
+# The tool runs on this machine, also for a release for another. It writes the time of day, and a release has its commit's.
+for file in "$dir"/bin/* "$dir/lib/libmlpool.so"; do
+    GOFLAGS='' GOARCH='' CGO_ENABLED=0 go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0 \
+        bin -json -std -noserial -version "$version" "$file" |
+        sed "s/\"timestamp\": \"[^\"]*\"/\"timestamp\": \"$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)\"/" >"$dir/sbom/${file##*/}.cdx.json"
+done
+{
+    GOFLAGS='' go list -deps -tags cuda,netgo,osusergo -f '{{with .Module}}{{if not .Main}}{{with or .Replace .}}{{.Path}} {{.Dir}}{{end}}{{end}}{{end}}' \
+        ./cmd/train ./tools/allocbench ./cmd/libmlpool | sort -u
+    echo "std $(go env GOROOT)"
+} | while read -r part folder; do
+    mkdir -p "$dir/licenses/$part"
+    find "$folder" -maxdepth 1 -type f -regextype egrep -iregex '.*/(licen[cs]e|copying|notice|patents)([.-].*)?' -exec cp -t "$dir/licenses/$part" {} +
+    [[ $(ls "$dir/licenses/$part") ]] || die "$part has no licence in $folder"
+done
+install -D -m 644 "$eula" "$dir/licenses/cuda-runtime/${eula##*/}"
+install -D -m 644 "$sysroot/usr/share/doc/gcc-$gcc-base/copyright" "$dir/licenses/libstdc++-and-libgcc/copyright"
 
 find "$dir" -type f -name '*' ! -perm -u+x -exec chmod 644 {} +
 (cd "$dir" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum) >build/SHA256SUMS
