@@ -66,7 +66,6 @@ func TestPythonNeeds(t *testing.T) {
 	for script, args := range map[string][]string{
 		"torch_comparison": {"EXPORT", "MNIST", "--log-dir", "OUT"},
 		"numerics":         {"--train", "TRAIN", "--mnist", "MNIST"},
-		"torch_load":       {"RUN", "MNIST"},
 	} {
 		for _, name := range []string{script, "common"} { // so that go test sees changes
 			if _, err := os.ReadFile(name + ".py"); err != nil {

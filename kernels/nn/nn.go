@@ -13,7 +13,7 @@
 //   - its formulas in float64, in kernels/kerneltest/elementwise.go and model/oracle_test.go, whose
 //     tests fail if they have none;
 //   - a key in configs/config.go and its line in configs/README.md;
-//   - the copies of the model: torch_comparison.py, torch_load.py and peers_jax.py in tools.
+//   - the copies of the model: torch_comparison.py and peers_jax.py in tools.
 //
 // A fused one also needs
 //
