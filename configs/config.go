@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"mlpool/allocator"
-	"mlpool/kernels/nn"
 )
 
 // A Config is a whole file. The fields of a section are its keys, which the file spells
@@ -240,12 +239,6 @@ func (c Config) check() (errs Errors) {
 	}
 	return errs
 }
-
-// Activation returns the activation of the hidden layers.
-func (c Config) Activation() nn.Activation { return nn.ReLU }
-
-// Update returns what a step does to the weights.
-func (c Config) Update() nn.Update { return nn.Update{Rule: nn.SGD, Rate: c.Train.LearningRate} }
 
 // PoolOptions returns the options of a pool, or of the pool behind a plan. The error is one of key reuse;
 // [allocator.NewPool] checks the others.

@@ -9,7 +9,6 @@ import (
 
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 )
 
 // BenchmarkKernels times the kernels of a training step with events around 500
@@ -115,7 +114,7 @@ func BenchmarkLaunch(b *testing.B) {
 	s := newStream(b)
 	p := malloc(b, 4)
 	for b.Loop() {
-		try(b, s.Activate(kernels.FP32, nn.ReLU, p, p, 1))
+		try(b, s.Activate(kernels.FP32, p, p, 1))
 	}
 	try(b, s.Synchronize())
 }

@@ -7,7 +7,6 @@ import (
 
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 )
 
 // TestBeside multiplies with and without shared memory for an exchange: the bits are the same.
@@ -17,7 +16,7 @@ func TestBeside(t *testing.T) {
 		// On 132 SMs by tiles of 128, some of them partly outside, and by tiles of 256, which 3xtf32 does not have.
 		for _, shape := range [][3]int{{1000, 2044, 256}, {2048, 1152, 256}} {
 			t.Run(fmt.Sprint(precision, shape), func(t *testing.T) {
-				g := kernels.GEMM{Epilogue: kernels.Activate, Activation: nn.ReLU, M: shape[0], N: shape[1], K: shape[2]}
+				g := kernels.GEMM{Epilogue: kernels.Activate, M: shape[0], N: shape[1], K: shape[2]}
 				if !slices.Contains(kernels.Candidates(precision, g), "warpgroup") {
 					t.Skip("no such kernel here")
 				}

@@ -11,7 +11,6 @@ import (
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 )
 
 // inChild is in the environment of what again starts.
@@ -151,7 +150,7 @@ func TestLoadedLater(t *testing.T) {
 	unaligned.K, wgrad.Layout = n-1, kernels.TN
 	classifier := kernels.Classifier{Loss: gemm.C, Correct: gemm.C + 4*n, X: gemm.A, W: gemm.B, Labels: gemm.Y, Indices: gemm.Y, Rows: 1, Classes: 10, K: n}
 	launches := map[string]func() error{
-		"ReLU":        func() error { return s.Activate(kernels.FP32, nn.ReLU, gemm.C, gemm.A, n) },
+		"ReLU":        func() error { return s.Activate(kernels.FP32, gemm.C, gemm.A, n) },
 		"GEMM":        func() error { return s.GEMM(kernels.TF32, gemm) },
 		"unaligned":   func() error { return s.GEMM(kernels.TF32, unaligned) },
 		"FP32":        func() error { return s.GEMM(kernels.FP32, unaligned) },

@@ -3,16 +3,13 @@ package kernels
 import (
 	"fmt"
 	"slices"
-
-	"mlpool/kernels/nn"
 )
 
 // A GEMM is c = epilogue(op(a)·op(b)). NN takes None or Activate, NT None or
 // ActivateBackward, TN None or SGD, and of TN the product is times Alpha.
 type GEMM struct {
-	Layout     Layout
-	Epilogue   Epilogue
-	Activation nn.Activation // a fused one
+	Layout   Layout
+	Epilogue Epilogue
 	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
 	// not overlap the others. Y is for ActivateBackward only. In [BF16], A, B and Y are bf16, and C
 	// is with Activate and ActivateBackward.
@@ -77,8 +74,8 @@ type Epilogue uint8
 
 const (
 	None             Epilogue = iota // c = a·b; of TN alpha·a·b
-	Activate                         // c = activation(a·b)
-	ActivateBackward                 // c = the gradient a·b through the activation whose output is y[m,n]
+	Activate                         // c = ReLU(a·b)
+	ActivateBackward                 // c = the gradient a·b through the ReLU whose output is y[m,n]
 	SGD                              // c += alpha·a·b, in place
 )
 
@@ -116,7 +113,7 @@ func (g GEMM) Scales() (alpha, beta float32) {
 
 // Valid reports whether there is such a GEMM.
 func (g GEMM) Valid() bool {
-	if g.M < 0 || g.N < 0 || g.K < 0 || !g.Activation.Fused() {
+	if g.M < 0 || g.N < 0 || g.K < 0 {
 		return false
 	}
 	switch g.Layout {

@@ -7,7 +7,6 @@ import (
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 )
 
 // TestGraph captures y += x twice, with a block of memory of its own between,
@@ -24,11 +23,11 @@ func TestGraph(t *testing.T) {
 	try(t, err)
 
 	try(t, s.BeginCapture())
-	try(t, s.Step(nn.Update{Rate: -1}, y, 0, x, 1))
+	try(t, s.Step(y, x, -1, 1))
 	p, err := pool.MallocAsync(4, s.Handle())
 	try(t, err)
-	try(t, s.Activate(kernels.FP32, nn.ReLU, p, x, 1))
-	try(t, s.Step(nn.Update{Rate: -1}, y, 0, p, 1))
+	try(t, s.Activate(kernels.FP32, p, x, 1))
+	try(t, s.Step(y, p, -1, 1))
 	try(t, pool.FreeAsync(p, s.Handle()))
 	segment, err := cudadriver.Driver{}.Malloc(1 << 20)
 	try(t, err)
@@ -67,14 +66,14 @@ func TestSpoiltCapture(t *testing.T) {
 	p := malloc(t, 64)
 	for range 2 {
 		try(t, s.BeginCapture())
-		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, p, p, 16))
 		if err := s.Synchronize(); err == nil {
 			t.Error("a capturing stream was waited for")
 		}
 		if g, err := s.EndCapture(); err == nil || g != 0 {
 			t.Errorf("graph %#x, error %v of a spoilt capture", g, err)
 		}
-		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	if _, err := s.EndCapture(); err == nil {

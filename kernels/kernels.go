@@ -31,13 +31,9 @@
 //   - dgrad, wgrad and SGD of one layer: DgradWgrad, where [FusesWgrad] says so.
 //   - the losses of many batches: ReduceLoss, once for each report.
 //
-// An activation or an update rule that is not fused (see package nn) has launches of its own:
-// Activate, ActivateBackward and Step.
-//
 // # A new operation
 //
 // CONTRIBUTING.md lists the files of a new operation, and how to run its test on the emulated GPU.
-// Package nn lists those of a new activation or update rule.
 //
 // # Words
 //

@@ -12,7 +12,6 @@ import (
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 )
 
 func TestError(t *testing.T) {
@@ -144,7 +143,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	p := malloc(t, 4096)
 	works := func() {
 		t.Helper()
-		try(t, s.Activate(kernels.FP32, nn.ReLU, p, p, 16))
+		try(t, s.Activate(kernels.FP32, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	try(t, s.Fill(p, 0, 4096))

@@ -1,7 +1,5 @@
 package kernels
 
-import "mlpool/kernels/nn"
-
 //go:generate go run ./internal/gen
 
 // Launches are the operations on arrays. Each call queues one, which its comment defines. [Stream]
@@ -34,17 +32,17 @@ type Launches interface {
 	//launch:as transpose: t[cols,rows] = x[rows,cols]
 	Transpose(t, x uintptr, rows, cols int) error
 
-	// Activate: values y[n] = a(x[n]), NaN where x is NaN. y may be x if values are float32.
+	// Activate is ReLU: values y[n] = max(0, x[n]), NaN where x is NaN. y may be x if values are
+	// float32.
 	//
-	//launch:as {a}: y value[n] = x[n]
-	Activate(a nn.Activation, y, x uintptr, n int) error
+	//launch:as relu: y value[n] = x[n]
+	Activate(y, x uintptr, n int) error
 
-	// ActivateBackward: values dx[n] are the gradient of a's input, dy[n] that of its output. Values
-	// y[n] are the output of a if a is fused; else y[n] is its input, and there is none in BF16. dx may be
-	// dy if values are float32.
+	// ActivateBackward is the gradient through ReLU: values dx[n] = dy[n] where its output, values
+	// y[n], is above 0, else 0. dx may be dy if values are float32.
 	//
-	//launch:as {a} backward: dx value[n] = dy[n], y value[n]
-	ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error
+	//launch:as relu backward: dx value[n] = dy[n], y value[n]
+	ActivateBackward(dx, dy, y uintptr, n int) error
 
 	// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
 	//
@@ -66,7 +64,7 @@ type Launches interface {
 
 	// Classifier does the last layer and its loss at once, with sums in float32: logits = x·w; loss
 	// and correct are CrossEntropy of them; dlogits = (softmax - onehot)/rows; dx is the gradient
-	// dlogits·wᵀ through the activation.
+	// dlogits·wᵀ through ReLU.
 	Classifier(c Classifier) error
 
 	// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows
@@ -77,11 +75,10 @@ type Launches interface {
 	//launch:host
 	ReduceLoss(out, loss, correct uintptr, rows, batch int) error
 
-	// Step changes w[n] in place by its gradient dw[n], by the rule of u. state[n] is the state of a
-	// stateful rule, else 0.
+	// Step is SGD: w[n] -= rate·dw[n].
 	//
-	//launch:as {u.Rule}: w[n], state[n] += dw[n]
-	Step(u nn.Update, w, state, dw uintptr, n int) error
+	//launch:as sgd: w[n] += dw[n]
+	Step(w, dw uintptr, rate float32, n int) error
 
 	// Round: values y[n] = x[n].
 	//
@@ -104,9 +101,8 @@ type Classifier struct {
 	DLogits, DX uintptr
 	// Loss[rows] is in nats; Correct[rows] is 1 if the prediction is the label, else 0.
 	Loss, Correct    uintptr
-	X, W             uintptr // values X[rows,k], an output of Activation, and W[k,classes]
-	Labels, Indices  uintptr // uint8 labels, and rows int32 indices: row i's is labels[indices[i]]
-	Rows, Classes, K int     // a GPU takes 1 to 16 classes
-	Activation       nn.Activation
+	X, W             uintptr  // values X[rows,k], an output of ReLU, and W[k,classes]
+	Labels, Indices  uintptr  // uint8 labels, and rows int32 indices: row i's is labels[indices[i]]
+	Rows, Classes, K int      // a GPU takes 1 to 16 classes
 	Prefetch         Prefetch // only PrefetchB counts: W
 }

@@ -9,8 +9,6 @@ package kernels
 */
 import "C"
 
-import "mlpool/kernels/nn"
-
 // For these see [Launches].
 
 func (s Stream) GEMM(precision Precision, g GEMM) error {
@@ -25,11 +23,11 @@ func (s Stream) DgradWgrad(precision Precision, g GEMM) error {
 func (s Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return check("Transpose", C.kernels_transpose(s.c(), C.uintptr_t(t), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
 }
-func (s Stream) Activate(precision Precision, a nn.Activation, y uintptr, x uintptr, n int) error {
-	return check("Activate", C.kernels_activate(s.c(), C.int(precision), C.int(a), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
+func (s Stream) Activate(precision Precision, y uintptr, x uintptr, n int) error {
+	return check("Activate", C.kernels_activate(s.c(), C.int(precision), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
 }
-func (s Stream) ActivateBackward(precision Precision, a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
-	return check("ActivateBackward", C.kernels_activate_backward(s.c(), C.int(precision), C.int(a), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
+func (s Stream) ActivateBackward(precision Precision, dx uintptr, dy uintptr, y uintptr, n int) error {
+	return check("ActivateBackward", C.kernels_activate_backward(s.c(), C.int(precision), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
 }
 func (s Stream) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 	return check("Softmax", C.kernels_softmax(s.c(), C.uintptr_t(p), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
@@ -46,8 +44,8 @@ func (s Stream) Classifier(precision Precision, c Classifier) error {
 func (s Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
 	return check("ReduceLoss", C.kernels_reduce_loss(s.c(), C.uintptr_t(out), C.uintptr_t(loss), C.uintptr_t(correct), C.int64_t(rows), C.int64_t(batch)))
 }
-func (s Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
-	return check("Step", C.kernels_step(s.c(), cUpdate(u), C.uintptr_t(w), C.uintptr_t(state), C.uintptr_t(dw), C.int64_t(n)))
+func (s Stream) Step(w uintptr, dw uintptr, rate float32, n int) error {
+	return check("Step", C.kernels_step(s.c(), C.uintptr_t(w), C.uintptr_t(dw), C.float(rate), C.int64_t(n)))
 }
 func (s Stream) Round(precision Precision, y uintptr, x uintptr, n int) error {
 	return check("Round", C.kernels_round(s.c(), C.int(precision), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))

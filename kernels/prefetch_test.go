@@ -6,7 +6,6 @@ import (
 
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 )
 
 // TestPrefetch runs a chain of GEMMs that depend on each other, with and without
@@ -91,7 +90,7 @@ func TestPrefetchDgradWgrad(t *testing.T) {
 				prefetch kernels.Prefetch
 			}{{dy, rows * k, kernels.PrefetchB | kernels.PrefetchC}, {0, 0, kernels.PrefetchA | kernels.PrefetchC}, {x, rows * n, kernels.PrefetchA | kernels.PrefetchB}} {
 				if c.write != 0 {
-					try(t, s.Step(nn.Update{Rate: -1}, c.write, 0, wave, c.count))
+					try(t, s.Step(c.write, wave, -1, c.count))
 				}
 				try(t, s.DgradWgrad(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
 					M: rows, N: n, K: k, Alpha: -0.3, Prefetch: c.prefetch * kernels.Prefetch(run)}))

@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"time"
 	"unsafe"
-
-	"mlpool/kernels/nn"
 )
 
 // The kernels are compiled by nvcc, out of go's sight. kernels.mk does it, and
@@ -111,7 +109,7 @@ func (g GEMM) c() C.kernels_gemm_args {
 	return C.kernels_gemm_args{
 		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), rounded: C.uintptr_t(g.Rounded), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
 		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
-		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), activation: C.int(g.Activation), prefetch: C.int(g.Prefetch), pixels: flag(g.Pixels), beside: flag(g.Beside),
+		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), prefetch: C.int(g.Prefetch), pixels: flag(g.Pixels), beside: flag(g.Beside),
 	}
 }
 
@@ -149,14 +147,9 @@ func (c Classifier) c() C.kernels_classifier_args {
 		dlogits: C.uintptr_t(c.DLogits), dx: C.uintptr_t(c.DX), loss: C.uintptr_t(c.Loss), correct: C.uintptr_t(c.Correct),
 		x: C.uintptr_t(c.X), w: C.uintptr_t(c.W), labels: C.uintptr_t(c.Labels), indices: C.uintptr_t(c.Indices),
 		rows: C.int64_t(c.Rows), classes: C.int64_t(c.Classes), k: C.int64_t(c.K),
-		activation: C.int(c.Activation), prefetch: C.int(c.Prefetch),
+		prefetch: C.int(c.Prefetch),
 	}
 }
-
-// cUpdate is u as C has it, which is of the same fields.
-func cUpdate(u nn.Update) C.kernels_update { return *(*C.kernels_update)(unsafe.Pointer(&u)) }
-
-var _ = [1]struct{}{}[unsafe.Sizeof(nn.Update{})-unsafe.Sizeof(C.kernels_update{})]
 
 // The numbers of ranks and bytes are those of kernels.h.
 var _ = [1]struct{}{}[(MaxRanks-C.KERNELS_MAX_RANKS)|(ExchangeFlags-C.KERNELS_EXCHANGE_FLAGS)|(len(IPCHandle{})-C.KERNELS_HANDLE_BYTES)]

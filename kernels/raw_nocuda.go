@@ -4,11 +4,7 @@
 
 package kernels
 
-import (
-	"time"
-
-	"mlpool/kernels/nn"
-)
+import "time"
 
 func available() error                                                   { return ErrNoCUDA }
 func toolkit() int                                                       { return 0 }
@@ -54,14 +50,12 @@ func popRange()                                                     {}
 
 // For these see [Launches].
 
-func (Stream) GEMM(precision Precision, g GEMM) error                   { return ErrNoCUDA }
-func (Stream) GroupedGEMM(precision Precision, group []GEMM) error      { return ErrNoCUDA }
-func (Stream) DgradWgrad(precision Precision, g GEMM) error             { return ErrNoCUDA }
-func (Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error { return ErrNoCUDA }
-func (Stream) Activate(precision Precision, a nn.Activation, y uintptr, x uintptr, n int) error {
-	return ErrNoCUDA
-}
-func (Stream) ActivateBackward(precision Precision, a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
+func (Stream) GEMM(precision Precision, g GEMM) error                          { return ErrNoCUDA }
+func (Stream) GroupedGEMM(precision Precision, group []GEMM) error             { return ErrNoCUDA }
+func (Stream) DgradWgrad(precision Precision, g GEMM) error                    { return ErrNoCUDA }
+func (Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error        { return ErrNoCUDA }
+func (Stream) Activate(precision Precision, y uintptr, x uintptr, n int) error { return ErrNoCUDA }
+func (Stream) ActivateBackward(precision Precision, dx uintptr, dy uintptr, y uintptr, n int) error {
 	return ErrNoCUDA
 }
 func (Stream) Softmax(p uintptr, x uintptr, rows int, cols int) error { return ErrNoCUDA }
@@ -75,8 +69,8 @@ func (Stream) Classifier(precision Precision, c Classifier) error { return ErrNo
 func (Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
 	return ErrNoCUDA
 }
-func (Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error { return ErrNoCUDA }
-func (Stream) Round(precision Precision, y uintptr, x uintptr, n int) error        { return ErrNoCUDA }
+func (Stream) Step(w uintptr, dw uintptr, rate float32, n int) error        { return ErrNoCUDA }
+func (Stream) Round(precision Precision, y uintptr, x uintptr, n int) error { return ErrNoCUDA }
 func (Stream) Gather(precision Precision, x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
 	return ErrNoCUDA
 }

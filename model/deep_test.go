@@ -44,7 +44,7 @@ func TestDeepRanks(t *testing.T) {
 				rows := batch*ranks*(steps-1) + 1
 				train, test := blobs(rows, features, 1), blobs(5, features, 2)
 				opt := options(rows, batch)
-				opt.EvalBatchSize, opt.ChunkSteps, opt.Update.Rate = 16, 2, deepRate
+				opt.EvalBatchSize, opt.ChunkSteps, opt.Rate = 16, 2, deepRate
 				exchanges := 0
 				got := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective {
 					if l.Rank() > 0 {

@@ -14,7 +14,6 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -198,7 +197,7 @@ func blobs(n, features int, seed uint64) model.Set {
 
 func options(rows, batch int) model.Options {
 	return model.Options{
-		BatchSize: batch, EvalBatchSize: 3*batch + 1, Update: nn.Update{Rate: 0.1}, ChunkSteps: 4,
+		BatchSize: batch, EvalBatchSize: 3*batch + 1, Rate: 0.1, ChunkSteps: 4,
 		Order: func(epoch int) []int32 { return data.Order(rows, 7, epoch) },
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 
 	"gorgonia.org/tensor"
-
-	"mlpool/kernels/nn"
 )
 
 // Weights returns the initial weights of a perceptron without biases:
@@ -37,23 +35,20 @@ func Weights(inputs, featDim, numLayers, classes int, seed uint64) []*tensor.Den
 // MLP is a multilayer perceptron with at least one hidden layer, whose weights are on a device.
 //
 // Hidden layers are padded there to the width that [Ops] returns. The added units have weights of zero.
-// Package nn requires that an activation of zero is zero, so their outputs, gradients and updates are zero
-// too.
+// A ReLU of zero is zero, so their outputs, gradients and updates are zero too.
 type MLP[T any] struct {
-	ops        Ops[T]
-	activation nn.Activation
-	shapes     []tensor.Shape // of the weights of NewMLP
-	weights    []T
-	state      []T // of each layer, if the update rule is stateful
-	inputs     []T // of each layer, in the current step
+	ops     Ops[T]
+	shapes  []tensor.Shape // of the weights of NewMLP
+	weights []T
+	inputs  []T // of each layer, in the current step
 }
 
 // NewMLP copies weights, float32 of shape [inputs, outputs], to the device of ops.
-func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn.Rule) (*MLP[T], error) {
+func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 	if len(weights) < 2 {
 		return nil, fmt.Errorf("model: a perceptron of %d layers: want at least one hidden layer", len(weights))
 	}
-	m := &MLP[T]{ops: ops, activation: a, inputs: make([]T, len(weights))}
+	m := &MLP[T]{ops: ops, inputs: make([]T, len(weights))}
 	inputs := weights[0].Shape()[0]
 	for i, w := range weights {
 		outputs := w.Shape()[1]
@@ -64,29 +59,14 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn
 		if i < len(weights)-1 {
 			outputs = ops.Width(outputs)
 		}
-		if err := m.addLayer(i, resized(w, inputs, outputs), rule); err != nil {
+		t, err := ops.Weights(fmt.Sprint("weights ", i), resized(w, inputs, outputs))
+		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
+		m.weights = append(m.weights, t)
 		inputs = outputs
 	}
 	return m, nil
-}
-
-// addLayer copies the weights of layer i to the device, and makes the tensor of a stateful rule.
-func (m *MLP[T]) addLayer(i int, w *tensor.Dense, rule nn.Rule) error {
-	t, err := m.ops.Weights(fmt.Sprint("weights ", i), w)
-	if err != nil {
-		return err
-	}
-	m.weights = append(m.weights, t)
-	if !rule.Stateful() {
-		return nil
-	}
-	t, err = m.ops.FromDense(fmt.Sprint("state ", i), tensor.New(tensor.WithShape(w.Shape()...), tensor.Of(tensor.Float32)))
-	if err == nil {
-		m.state = append(m.state, t)
-	}
-	return err
 }
 
 // resized cuts w to rows and cols, or pads it with zeros.
@@ -107,7 +87,7 @@ func (m *MLP[T]) Forward(x T) T {
 	last := len(m.weights) - 1
 	for i, w := range m.weights[:last] {
 		m.inputs[i] = x
-		x = m.ops.Hidden(m.activation, x, w)
+		x = m.ops.Hidden(x, w)
 	}
 	m.inputs[last] = x
 	return x
@@ -115,9 +95,9 @@ func (m *MLP[T]) Forward(x T) T {
 
 // Step does a training step on a batch x: forward, backward, and the update of all weights. The
 // losses go to results, from column start on.
-func (m *MLP[T]) Step(x, labels, results T, start int, u nn.Update) {
+func (m *MLP[T]) Step(x, labels, results T, start int, rate float32) {
 	dlogits, dx := m.ops.Classifier(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
-	m.ops.Backward(m.weights, m.inputs, m.state, dlogits, dx, u)
+	m.ops.Backward(m.weights, m.inputs, dlogits, dx, rate)
 }
 
 // Evaluate writes the losses of a batch x to results, from column start on.
@@ -153,9 +133,9 @@ func (m *MLP[T]) Checksum() (all uint64, err error) {
 // Close frees the weights.
 func (m *MLP[T]) Close() error {
 	var errs []error
-	for _, t := range append(m.weights, m.state...) {
+	for _, t := range m.weights {
 		errs = append(errs, m.ops.Free(t))
 	}
-	m.weights, m.state = nil, nil
+	m.weights = nil
 	return errors.Join(errs...)
 }

@@ -14,7 +14,6 @@ import (
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -84,11 +83,6 @@ func (q *idle) launch(l device.Launch, _ func() error) error {
 	name := strings.TrimSuffix(l.Name, "+gradients")
 	if l.Prefetch&kernels.PrefetchB != 0 {
 		name += " prefetch:w"
-	}
-	for i, a := range l.Args {
-		if u, ok := a.(nn.Update); ok {
-			l.Args[i] = fmt.Sprintf("{%v %v}", u.Rule, u.Rate)
-		}
 	}
 	q.note(name, l.Args, l.Arrays...)
 	return nil

@@ -2,16 +2,12 @@
 //
 // It defines what is computed; [Ops], an interface that it declares, defines how. The model
 // knows no device, no kernel and no allocator.
-//
-// Activations and update rules are values of package nn, which lists what a new one needs.
 package model
 
 import (
 	"time"
 
 	"gorgonia.org/tensor"
-
-	"mlpool/kernels/nn"
 )
 
 // Ops computes with tensors of type T, matrices of float32 unless a comment says otherwise. In mixed
@@ -25,21 +21,20 @@ type Ops[T any] interface {
 	// and int32 indices. It may leave the work to the operations that read them: x is for
 	// Hidden and Backward, y for Classifier and Evaluate.
 	Gather(images, labels, indices T, start, n int) (x, y T)
-	// Hidden is a hidden layer, a(x·w).
-	Hidden(a nn.Activation, x, w T) T
+	// Hidden is a hidden layer, the ReLU of x·w.
+	Hidden(x, w T) T
 	// Classifier writes the cross-entropy of each row of softmax(x·w) to results[0,:]
 	// from column start on, and to results[1,:] 1 if its prediction is correct, else 0. It
 	// returns the gradients of the mean of these losses: dlogits of x·w, and dx of the input
-	// of x's activation.
+	// of the ReLU whose output x is.
 	Classifier(x, w, labels, results T, start int) (dlogits, dx T)
 	// Evaluate is Classifier without the gradients.
 	Evaluate(x, w, labels, results T, start int)
 	// Backward goes down the layers of weights w and inputs x, from the last one on, and
 	// updates all weights. dy is the gradient of the last layer's output and dx that of its
-	// input, as Classifier returns them. At each layer u changes w by xᵀ·dy; a stateful rule
-	// keeps a tensor of the layer in state. The dy of the layer below is dx = dy·wᵀ, of the old
-	// w, through the activation.
-	Backward(w, x, state []T, dy, dx T, u nn.Update)
+	// input, as Classifier returns them. At each layer w -= rate·xᵀ·dy. The dy of the layer below
+	// is dx = dy·wᵀ, of the old w, through the ReLU.
+	Backward(w, x []T, dy, dx T, rate float32)
 	// DataParallel names the weights that Backward changes by the gradients of all ranks, so
 	// that they stay equal on all ranks; EndDataParallel frees its memory. Both may change the
 	// elements of w, which are the weights from then on. The rate of Backward must then be the

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"gorgonia.org/tensor"
-
-	"mlpool/kernels/nn"
 )
 
 // Set has images and their labels on the host: uint8 of shapes [n, features] and [n].
@@ -26,8 +24,7 @@ type Options struct {
 	// Ranks train together, each on its own device, with the same options except Rank, from 0 to
 	// Ranks - 1. Ranks 0 means 1. Losses and accuracies are those of all ranks.
 	Rank, Ranks int
-	Activation  nn.Activation // of the hidden layers
-	Update      nn.Update     // of the weights by a step
+	Rate        float32 // of SGD
 	// Order returns the order in which an epoch, counted from 0, visits the training set: a
 	// permutation of its rows. It is called before the epoch begins, from another goroutine.
 	Order func(epoch int) []int32

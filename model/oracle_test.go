@@ -2,41 +2,23 @@ package model_test
 
 import (
 	"math"
-	"slices"
 
 	"gorgonia.org/tensor"
 
 	"mlpool/data"
-	"mlpool/kernels/nn"
 )
 
-// activations are the functions of hidden layers, and their derivatives, in float64.
-var activations = map[nn.Activation]struct{ value, derivative func(x float64) float64 }{
-	nn.ReLU: {func(x float64) float64 { return max(0, x) }, func(x float64) float64 {
-		if x > 0 {
-			return 1
-		}
-		return 0
-	}},
-}
-
-// updates are how steps change a weight by its gradient, and what they keep of it, in float64.
-var updates = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
-	{Rule: nn.SGD, Rate: 0.1}: func(w, _, dw float64) (float64, float64) { return w - 0.1*dw, 0 },
-}
-
 // oracle trains the same perceptron in float64, straight from the formulas:
-// y = activation(x·w) layer by layer, p = softmax(x·w) at the classifier,
-// loss = -mean ln p[label], and w changes by xᵀ·dy.
+// y = max(0, x·w) layer by layer, p = softmax(x·w) at the classifier,
+// loss = -mean ln p[label], and w -= rate·xᵀ·dy.
 type oracle struct {
-	activation     nn.Activation
-	update         nn.Update
-	weights, state [][]float64
-	dims           []int // of the input, then of each layer's output
+	rate    float64
+	weights [][]float64
+	dims    []int // of the input, then of each layer's output
 }
 
-func newOracle(weights []*tensor.Dense, a nn.Activation, u nn.Update) *oracle {
-	o := &oracle{activation: a, update: u}
+func newOracle(weights []*tensor.Dense, rate float64) *oracle {
+	o := &oracle{rate: rate}
 	for i, w := range weights {
 		if i == 0 {
 			o.dims = append(o.dims, w.Shape()[0])
@@ -46,13 +28,13 @@ func newOracle(weights []*tensor.Dense, a nn.Activation, u nn.Update) *oracle {
 		for j, v := range w.Float32s() {
 			wide[j] = float64(v)
 		}
-		o.weights, o.state = append(o.weights, wide), append(o.state, make([]float64, len(wide)))
+		o.weights = append(o.weights, wide)
 	}
 	return o
 }
 
-// forward returns the input of every layer and, last, the probabilities; and each layer's product.
-func (o *oracle) forward(x []float64, rows int) (acts, products [][]float64) {
+// forward returns the input of every layer and, last, the probabilities.
+func (o *oracle) forward(x []float64, rows int) (acts [][]float64) {
 	acts = [][]float64{x}
 	for l, w := range o.weights {
 		in, out := o.dims[l], o.dims[l+1]
@@ -64,10 +46,9 @@ func (o *oracle) forward(x []float64, rows int) (acts, products [][]float64) {
 				}
 			}
 		}
-		products = append(products, slices.Clone(y))
 		if l < len(o.weights)-1 {
 			for i := range y {
-				y[i] = activations[o.activation].value(y[i])
+				y[i] = max(0, y[i])
 			}
 		} else {
 			softmax(y, out)
@@ -75,7 +56,7 @@ func (o *oracle) forward(x []float64, rows int) (acts, products [][]float64) {
 		acts = append(acts, y)
 		x = y
 	}
-	return acts, products
+	return acts
 }
 
 func softmax(x []float64, cols int) {
@@ -112,7 +93,7 @@ func score(p []float64, labels []uint8) (loss float64, correct int) {
 // step trains on a batch and returns its loss.
 func (o *oracle) step(x []float64, labels []uint8) float64 {
 	rows := len(labels)
-	acts, products := o.forward(x, rows)
+	acts := o.forward(x, rows)
 	grad := acts[len(acts)-1]
 	loss, _ := score(grad, labels)
 	for r, label := range labels {
@@ -130,13 +111,13 @@ func (o *oracle) step(x []float64, labels []uint8) float64 {
 					dw[i*out+j] += x[r*in+i] * grad[r*out+j]
 					below[r*in+i] += grad[r*out+j] * w[i*out+j]
 				}
-				if l > 0 {
-					below[r*in+i] *= activations[o.activation].derivative(products[l-1][r*in+i])
+				if x[r*in+i] <= 0 {
+					below[r*in+i] = 0
 				}
 			}
 		}
 		for i := range w {
-			w[i], o.state[l][i] = updates[o.update](w[i], o.state[l][i], dw[i])
+			w[i] -= o.rate * dw[i]
 		}
 		grad = below
 	}

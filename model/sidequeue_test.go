@@ -13,7 +13,6 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/device"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -33,7 +32,7 @@ func (mirror) Close() error {
 
 // on returns the queue of a stream.
 func (mirror) on(stream uintptr) interface {
-	Step(u nn.Update, w, state, dw uintptr, n int) error
+	Step(w, dw uintptr, rate float32, n int) error
 } {
 	if stream != 0 {
 		return kernels.Stream(stream)
@@ -42,11 +41,11 @@ func (mirror) on(stream uintptr) interface {
 }
 
 func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
-	return m.on(stream).Step(nn.Update{Rate: -1}, x, 0, x, n)
+	return m.on(stream).Step(x, x, -1, n)
 }
 
 func (m mirror) Exchange(u collective.Updates, stream uintptr) error {
-	err := m.on(stream).Step(nn.Update{Rate: -2}, u.W, 0, u.X, u.N)
+	err := m.on(stream).Step(u.W, u.X, -2, u.N)
 	switch {
 	case err != nil || u.Rounded == 0:
 		return err
@@ -90,7 +89,7 @@ func testMirroredRank(t *testing.T, symmetric bool, weights []*tensor.Dense) {
 	const rows, batch, epochs = 33, 4, 2
 	train, test := blobs(rows, mirroredFeatures, 1), blobs(9, mirroredFeatures, 2)
 	opt := options(rows, batch)
-	opt.Ranks, opt.Update.Rate = 2, deepRate
+	opt.Ranks, opt.Rate = 2, deepRate
 	var want []model.Epoch
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)

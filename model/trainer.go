@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"gorgonia.org/tensor"
-
-	"mlpool/kernels/nn"
 )
 
 // Marks of an epoch on the device's clock.
@@ -60,7 +58,7 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 			t, err = nil, errors.Join(err, t.Close())
 		}
 	}()
-	if t.mlp, err = NewMLP(ops, weights, opt.Activation, opt.Update.Rule); err != nil {
+	if t.mlp, err = NewMLP(ops, weights); err != nil {
 		return t, err
 	}
 	if err = ops.DataParallel(t.mlp.weights, opt.BatchSize); err != nil {
@@ -244,7 +242,7 @@ func (t *Trainer[T]) steps(start, end int) error {
 		}
 		start, n := t.train.shard(i)
 		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.indices, start, n)
-		t.mlp.Step(x, y, t.rowResults, start, t.update(i, n))
+		t.mlp.Step(x, y, t.rowResults, start, t.rate(i, n))
 		if err := t.ops.EndStep(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
@@ -252,12 +250,9 @@ func (t *Trainer[T]) steps(start, end int) error {
 	return nil
 }
 
-// update returns the update of a rank with n rows of batch i, whose gradients are means over these
-// rows.
-func (t *Trainer[T]) update(i, n int) nn.Update {
-	u := t.opt.Update
-	u.Rate = float32(float64(u.Rate) * float64(n) / float64(t.train.batch(i)))
-	return u
+// rate returns the rate of a rank with n rows of batch i, whose gradients are means over these rows.
+func (t *Trainer[T]) rate(i, n int) float32 {
+	return float32(float64(t.opt.Rate) * float64(n) / float64(t.train.batch(i)))
 }
 
 // Repeat does the first training step of an epoch again, outside any epoch: it changes the weights,

@@ -14,7 +14,6 @@ import (
 	"mlpool/allocator"
 	"mlpool/data"
 	"mlpool/kernels/device"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -94,7 +93,7 @@ func TestChecksum(t *testing.T) {
 			t.Helper()
 			weights := model.Weights(8, 8, 2, data.Classes, 3)
 			change(weights)
-			m, err := model.NewMLP(d, weights, nn.ReLU, nn.SGD)
+			m, err := model.NewMLP(d, weights)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +138,7 @@ func TestHiddenWidthIsRounded(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		o := &shapesOf{Device: l.device(plain)}
 		weights := model.Weights(7, 34, 2, data.Classes, 0)
-		m, err := model.NewMLP(o, weights, nn.ReLU, nn.SGD)
+		m, err := model.NewMLP(o, weights)
 		if err != nil {
 			t.Fatal(err)
 		}

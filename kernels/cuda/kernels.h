@@ -53,13 +53,12 @@ int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };
-enum { KERNELS_ACTIVATION_RELU };  // activations, as package nn numbers them
 enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
   uintptr_t c, a, b, y, rounded, t, indices;
   int64_t m, n, k;
   float alpha;
-  int layout, epilogue, activation, prefetch, pixels, beside;
+  int layout, epilogue, prefetch, pixels, beside;
 } kernels_gemm_args;
 // kernels_has reports whether the code that runs on the device, which may have been compiled for an
 // older one, can compute GEMMs in a precision.
@@ -82,14 +81,8 @@ typedef struct {
 typedef struct {
   uintptr_t dlogits, dx, loss, correct, x, w, labels, indices;
   int64_t rows, classes, k;
-  int activation, prefetch;
+  int prefetch;
 } kernels_classifier_args;
-
-// nn.Update, field by field.
-typedef struct {
-  int rule;
-  float rate, keep;
-} kernels_update;
 
 // kernels.Exchange, field by field.
 enum { KERNELS_MAX_RANKS = 16, KERNELS_EXCHANGE_FLAGS = 256 };

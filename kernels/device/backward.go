@@ -2,22 +2,19 @@ package device
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // Backward is the backward pass of a perceptron, with the update of its weights. w has the
 // weights of its layers, from the input on, and x their inputs: the batch, which may be a
-// gathered view of images, and then outputs of activations. dy is the gradient of the last
-// layer's output, dx that of its input. state has a stateful rule's tensor of each layer, or
-// is nil. From the last layer down:
+// gathered view of images, and then outputs of ReLUs. dy is the gradient of the last layer's
+// output, dx that of its input. From the last layer down:
 //
-//	dx = dy·wᵀ through x's activation    dgrad, but of the last layer and the first
-//	w changes by xᵀ·dy as u says         wgrad
-//	dy = dx                              of the layer below
+//	dx = dy·wᵀ through the ReLU whose output x is    dgrad, but of the last layer and the first
+//	w -= rate·xᵀ·dy                                  wgrad
+//	dy = dx                                          of the layer below
 //
 // A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse wgrads are launched
 // at the end, as a group. If the weights are large (Queue.FusesWgrad), dgrad and wgrad are one
@@ -25,13 +22,13 @@ import (
 // transposed (Queue.WantsTransposed), the dgrad that computes dy also stores its transpose.
 //
 // After [Device.DataParallel], w changes by the sum of all ranks' updates; a rank's batch may have no
-// rows. u must be SGD, with the training's rate times the rank's share of the rows. Operations that
-// read w wait for the ranks.
+// rows. rate must be the training's times the rank's share of the rows. Operations that read w wait
+// for the ranks.
 //
 // All weights are different tensors, and none is also an input or a gradient.
-func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
-	d.checkBackward(w, x, state, dy, dx, u.Rule)
-	d.group, d.state, d.update = d.group[:0], state, u
+func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
+	d.checkBackward(w, x, dy, dx)
+	d.group, d.rate = d.group[:0], rate
 	d.beginReduce(w)
 	last := len(w) - 1
 	g := gradient{Tensor: dy}
@@ -40,7 +37,7 @@ func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
 		switch {
 		case i == last || i == 0:
 			d.wgrad(i, w[i], x[i], g)
-		case d.fuse && x[i].activation.Fused():
+		case d.fuse:
 			below = d.dgradWgrad(i, w[i], x[i], g, func(dx Tensor) bool { return d.wantsTransposed(i-1, w[i-1], x[i-1], dx) })
 		default:
 			below.Tensor = d.dgrad(g.Tensor, w[i], x[i])
@@ -55,11 +52,7 @@ func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
 	d.launchGroup()
 }
 
-func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule) {
-	if rule.Stateful() && len(state) != len(w) || !rule.Fused() && d.reducer != nil {
-		d.keepErr(opBackward, fmt.Errorf("rule %v needs a state for each layer, and a single rank", rule))
-		return
-	}
+func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 	if len(w) == 0 || len(x) != len(w) {
 		d.keepErr(opBackward, errors.New("the numbers of inputs and of layers must be equal, and not 0"))
 		return
@@ -93,7 +86,7 @@ func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 	switch {
 	case d.err != nil:
 	case d.reducer == nil:
-		d.wgradStep(layer, w, x, dy)
+		d.wgradStep(w, x, dy)
 	case deferred(layer, len(d.reducer.weights), d.reducer.early):
 		d.reducer.late[layer] = deferredWgrad{x, dy}
 	default:
@@ -102,23 +95,17 @@ func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 }
 
 // wgradStep changes the weights.
-func (d *Device) wgradStep(layer int, w, x Tensor, dy gradient) {
-	u := d.update
-	if d.fuse && u.Rule.Fused() {
-		d.addToGroup(wgradGEMM(kernels.SGD, w, x, dy, -u.Rate))
+func (d *Device) wgradStep(w, x Tensor, dy gradient) {
+	if d.fuse {
+		d.addToGroup(wgradGEMM(kernels.SGD, w, x, dy, -d.rate))
 		return
 	}
 	dw := d.output(nameUnfusedWgrad, w.rows, w.cols, Float32)
 	if d.err == nil {
 		d.gemm(nameUnfusedWgrad, wgradGEMM(kernels.None, dw, x, dy, 1))
 	}
-	var state Tensor
-	if u.Rule.Stateful() {
-		state = d.state[layer]
-	}
 	if d.err == nil {
-		name := u.Rule.String()
-		d.launched(name, d.queue.Step(u, w.addr(), state.addr(), dw.addr(), w.Len()), w.Len(), w.addr(), state.addr())
+		d.launched("sgd", d.queue.Step(w.addr(), dw.addr(), d.rate, w.Len()), w.Len(), w.addr())
 	}
 	if d.err == nil {
 		d.keepErr("round", d.round(w))
@@ -142,19 +129,19 @@ func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float
 
 // wantsTransposed reports whether the wgrad of a layer is in a group, and faster with dy transposed.
 func (d *Device) wantsTransposed(layer int, w, x, dy Tensor) bool {
-	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -d.update.Rate)) &&
+	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -d.rate)) &&
 		(layer == 0 || !d.fusesWgrad(w, x, dy))
 }
 
 // fusesWgrad reports whether dgrad and wgrad of a layer, not the first or the last, are one launch.
 func (d *Device) fusesWgrad(w, x, dy Tensor) bool {
-	return d.fuse && x.activation.Fused() && d.reducer == nil && d.update.Rule.Fused() && d.queue.FusesWgrad(dgradGEMM(Tensor{}, w, x, dy))
+	return d.fuse && d.reducer == nil && d.queue.FusesWgrad(dgradGEMM(Tensor{}, w, x, dy))
 }
 
-// dgradGEMM returns dx = dy·wᵀ through the activation of x.
+// dgradGEMM returns dx = dy·wᵀ through the ReLU whose output x is.
 func dgradGEMM(dx, w, x, dy Tensor) kernels.GEMM {
 	return kernels.GEMM{
-		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, Activation: x.activation,
+		Layout: kernels.NT, Epilogue: kernels.ActivateBackward,
 		C: dx.addr(), A: dy.addr(), B: w.operand(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
 }
@@ -176,14 +163,13 @@ func (d *Device) transpose(x Tensor) uintptr {
 // dgradWgrad computes dgrad and wgrad: in one launch, or with the wgrad in the group. In the
 // group dx is also stored transposed if that is faster.
 func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx Tensor) bool) gradient {
-	name := activations[x.activation].dgrad
-	dx := gradient{Tensor: d.output(name, x.rows, x.cols, d.values)}
+	dx := gradient{Tensor: d.output(nameFusedDgrad, x.rows, x.cols, d.values)}
 	if d.err != nil {
 		return dx
 	}
 	g := dgradGEMM(dx.Tensor, w, x, dy.Tensor)
 	if d.fusesWgrad(w, x, dy.Tensor) {
-		g.Alpha, g.Prefetch = -d.update.Rate, d.last.prefetch(g)
+		g.Alpha, g.Prefetch = -d.rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx
 	}
@@ -193,7 +179,7 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 			return dx
 		}
 	}
-	d.gemm(name, g)
+	d.gemm(nameFusedDgrad, g)
 	d.wgrad(layer, w, x, dy)
 	return dx
 }
@@ -247,7 +233,7 @@ func (d *Device) deferredWgrads() {
 // wgradUpdate queues the wgrad of a layer's update, and after the last one of a bucket its move.
 func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
 	r := d.reducer
-	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.update.Rate)
+	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.rate)
 	if d.fuse {
 		d.addToGroup(g)
 	} else {

@@ -11,7 +11,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // layers are weights and inputs for Backward, in batches of 12, with the gradients of
@@ -35,7 +34,7 @@ func (b bench) newLayers(t *testing.T, input Tensor, widths ...int) (l layers) {
 
 // backward does a Backward of layers, by itself.
 func (b bench) backward(l layers) error {
-	b.Backward(l.w, l.x, nil, l.dy, l.dx, nn.Update{Rate: 0.5})
+	b.Backward(l.w, l.x, l.dy, l.dx, 0.5)
 	return b.EndStep()
 }
 
@@ -47,7 +46,7 @@ func launchesBackward(r *recording, layers int, images, fuse bool, want string) 
 		input, _ = b.Gather(b.images, b.labels, b.indices, 0, 12)
 	}
 	l := b.newLayers(r.t, input, append(slices.Repeat([]int{8}, layers-1), 10)...)
-	b.Activate(nn.ReLU, b.w0) // something known, and unlike the operands
+	b.Activate(b.w0) // something known, and unlike the operands
 	r.launches()
 	r.queues("", want, func() error { return b.backward(l) })
 	if len(r.unread) > 0 {
@@ -124,12 +123,12 @@ func TestPrefetch(t *testing.T) {
 	x, h := b.tensor(t, 12, 12), b.tensor(t, 12, 8)
 	writes := func(w, x, dy Tensor) func() error {
 		return func() error {
-			b.Backward([]Tensor{w}, []Tensor{x}, nil, dy, x, nn.Update{Rate: 0.1})
+			b.Backward([]Tensor{w}, []Tensor{x}, dy, x, 0.1)
 			return b.EndStep()
 		}
 	}
 	w0, w1 := writes(b.w0, x, h), writes(b.w1, h, b.tensor(t, 12, 10))
-	other := func() error { b.Activate(nn.ReLU, h); return b.EndStep() }
+	other := func() error { b.Activate(h); return b.EndStep() }
 	linear := func() { b.Linear(x, b.w0) }
 	for _, c := range []struct {
 		name   string
@@ -140,17 +139,17 @@ func TestPrefetch(t *testing.T) {
 		{"weights", w0, linear, "nn A"},
 		{"other weights", w1, linear, "nn A B"},
 		{"nothing of it", other, linear, "nn A B"},
-		{"images", other, func() { b.Hidden(nn.ReLU, images, b.w0) }, "images nn+relu A B"},
+		{"images", other, func() { b.Hidden(images, b.w0) }, "images nn+relu A B"},
 		{"input", nil, func() { b.Linear(b.Linear(x, b.w0), b.w1) }, "nn A B, nn B"},
 		{"weights of a classifier", w1, func() { b.Classifier(h, b.w1, labels, b.rows, 0) }, "classifier"},
 		{"a classifier", w0, func() { b.Evaluate(h, b.w1, labels, b.rows, 0) }, "classifier B"},
 		{"gradients of a classifier", w0, func() {
 			dy, dx := b.Classifier(h, b.w1, labels, b.rows, 0)
-			b.Backward([]Tensor{b.w0, b.w1}, []Tensor{images, h}, nil, dy, dx, nn.Update{Rate: 0.1})
+			b.Backward([]Tensor{b.w0, b.w1}, []Tensor{images, h}, dy, dx, 0.1)
 		}, "classifier B, tn+sgd A C | images tn+sgd A C"},
 		{"wgrads of new weights", func() error { return errors.Join(w0(), w1()) }, func() {
-			b.Backward([]Tensor{b.w0}, []Tensor{x}, nil, h, x, nn.Update{Rate: 0.1})
-			b.Backward([]Tensor{b.w0}, []Tensor{x}, nil, h, x, nn.Update{Rate: 0.1})
+			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
+			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
 		}, "tn+sgd A B C, tn+sgd A B"},
 		{"loss reduction", nil, func() { b.ReduceLoss(b.results, 0, b.rows, 0, 12, 12); linear() }, "loss reduction, nn A B"},
 		{"upload", func() error { b.tensor(t, 1, 1); return nil }, linear, "nn"},
@@ -268,10 +267,10 @@ func TestStepsOfLayers(t *testing.T) {
 				x, y := b.Gather(b.images, b.labels, b.indices, 0, 10)
 				in := []Tensor{x}
 				for i := range hidden {
-					in = append(in, b.Hidden(nn.ReLU, in[i], w[i]))
+					in = append(in, b.Hidden(in[i], w[i]))
 				}
 				dlogits, dx := b.Classifier(in[hidden], w[hidden], y, b.rows, 0)
-				b.Backward(w, in, nil, dlogits, dx, nn.Update{Rate: 0.1})
+				b.Backward(w, in, dlogits, dx, 0.1)
 				if err := b.EndStep(); err != nil {
 					t.Fatal(err)
 				}

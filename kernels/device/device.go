@@ -9,7 +9,6 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // Device queues operations on one stream and takes their outputs from one
@@ -29,12 +28,10 @@ type Device struct {
 	inStep bool              // there were allocations since the last EndStep
 	err    error             // the step's first fault
 	last   lastLaunch
-	// Of a Backward: wgrads to be launched together, the addresses of the weights, the tensors of a
-	// stateful rule, and the rule.
+	// Of a Backward: wgrads to be launched together, the addresses of the weights, and the rate.
 	group   []kernels.GEMM
 	weights map[uintptr]bool
-	state   []Tensor
-	update  nn.Update
+	rate    float32
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()

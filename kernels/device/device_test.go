@@ -11,7 +11,6 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
@@ -74,9 +73,9 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 // step does a training step on rows start to start+n, with results in column column of a table.
 func (b bench) step(start, n, column int) error {
 	x, y := b.Gather(b.images, b.labels, b.indices, start, n)
-	h := b.Hidden(nn.ReLU, x, b.w0)
+	h := b.Hidden(x, b.w0)
 	dlogits, dx := b.Classifier(h, b.w1, y, b.rows, column)
-	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, nil, dlogits, dx, nn.Update{Rate: 0.1})
+	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dlogits, dx, 0.1)
 	return b.EndStep()
 }
 
@@ -152,19 +151,19 @@ func TestMisfits(t *testing.T) {
 		{"a start past all numbers", func() { b.Gather(b.images, b.labels, b.indices, math.MaxInt, 1) }, "gather"},
 		{"kinds", func() { b.Gather(b.w0, b.labels, b.indices, 0, 6) }, "gather"},
 		{"linear", func() { b.Linear(b.w0, b.w0) }, "gemm: shapes [[12,8] [12,8]] do not fit"},
-		{"linear and relu", func() { b.Hidden(nn.ReLU, b.w1, b.w0) }, "gemm+relu"},
-		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, nil, b.w0, b.w0, nn.Update{Rate: 1}) }, "backward: shapes"},
-		{"backward of no layers", func() { b.Backward(nil, nil, nil, b.w0, b.w0, nn.Update{Rate: 1}) }, "backward: the numbers of inputs and of layers"},
-		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, nil, dy, h, nn.Update{Rate: 1}) }, "backward: the numbers of inputs and of layers"},
-		{"backward from another output", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, nil, h, h, nn.Update{Rate: 1}) }, "backward: shapes"},
-		{"backward from another input", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, nil, dy, dy, nn.Update{Rate: 1}) }, "backward: shapes"},
-		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, nil, h, x, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"linear and relu", func() { b.Hidden(b.w1, b.w0) }, "gemm+relu"},
+		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, b.w0, b.w0, 1) }, "backward: shapes"},
+		{"backward of no layers", func() { b.Backward(nil, nil, b.w0, b.w0, 1) }, "backward: the numbers of inputs and of layers"},
+		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, dy, h, 1) }, "backward: the numbers of inputs and of layers"},
+		{"backward from another output", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, h, h, 1) }, "backward: shapes"},
+		{"backward from another input", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dy, dy, 1) }, "backward: shapes"},
+		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, h, x, 1) }, "backward: shapes"},
 		{"weights of two layers", func() {
-			b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, nil, h, square, nn.Update{Rate: 1})
+			b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, h, square, 1)
 		}, "backward: the weights"},
-		{"weights that are a gradient", func() { b.Backward([]Tensor{x}, []Tensor{square}, nil, x, square, nn.Update{Rate: 1}) }, "backward: the weights"},
-		{"weights that are the other gradient", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, square}, nil, h, x, nn.Update{Rate: 1}) }, "backward: the weights"},
-		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, nil, h, x, nn.Update{Rate: 1}) }, "backward: the weights"},
+		{"weights that are a gradient", func() { b.Backward([]Tensor{x}, []Tensor{square}, x, square, 1) }, "backward: the weights"},
+		{"weights that are the other gradient", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, square}, h, x, 1) }, "backward: the weights"},
+		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, h, x, 1) }, "backward: the weights"},
 		{"column", func() { b.Classifier(b.w0, b.w1, labels, b.rows, 19) }, "classifier"},
 		{"a column past all numbers", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, math.MaxInt) }, "classifier"},
 		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "classifier"},
@@ -177,14 +176,14 @@ func TestMisfits(t *testing.T) {
 		{"losses of no batch", func() { b.ReduceLoss(b.results, 0, b.rows, 0, 10, 0) }, "loss reduction"},
 		{"losses of no results", func() { b.ReduceLoss(b.w0, 0, b.w1, 0, 10, 10) }, "loss reduction"},
 		{"view of a view", func() { b.Gather(images, b.labels, b.indices, 0, 6) }, "gather: shapes [view[12,12]"},
-		{"relu of a view", func() { b.Activate(nn.ReLU, images) }, "relu"},
-		{"weights of a view", func() { b.Hidden(nn.ReLU, b.w0, images) }, "gemm+relu"},
-		{"backward to a view", func() { b.Backward([]Tensor{images}, []Tensor{x}, nil, x, x, nn.Update{Rate: 1}) }, "backward: shapes"},
-		{"backward from a view", func() { b.Backward([]Tensor{x}, []Tensor{x}, nil, images, x, nn.Update{Rate: 1}) }, "backward: shapes"},
-		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, nil, h, x, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"relu of a view", func() { b.Activate(images) }, "relu"},
+		{"weights of a view", func() { b.Hidden(b.w0, images) }, "gemm+relu"},
+		{"backward to a view", func() { b.Backward([]Tensor{images}, []Tensor{x}, x, x, 1) }, "backward: shapes"},
+		{"backward from a view", func() { b.Backward([]Tensor{x}, []Tensor{x}, images, x, 1) }, "backward: shapes"},
+		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, h, x, 1) }, "backward: shapes"},
 		{"classifier of a view", func() { b.Classifier(images, b.w0, labels, b.rows, 0) }, "classifier"},
-		{"bytes", func() { b.Hidden(nn.ReLU, b.images, b.w0) }, "gemm+relu"},
-		{"the first of two", func() { b.Linear(b.Hidden(nn.ReLU, b.w0, b.w0), b.w0) }, "gemm+relu"},
+		{"bytes", func() { b.Hidden(b.images, b.w0) }, "gemm+relu"},
+		{"the first of two", func() { b.Linear(b.Hidden(b.w0, b.w0), b.w0) }, "gemm+relu"},
 	} {
 		before := b.alloc.Stats().Allocated
 		c.run()
@@ -270,13 +269,13 @@ func TestHalfTheBytes(t *testing.T) {
 		}
 		image, _ := b.Gather(b.images, b.labels, b.indices, 0, 10)
 		before := b.alloc.Stats().Allocated
-		if h := b.Hidden(nn.ReLU, image, b.w0); fuse && b.alloc.Stats().Allocated-before != 256 || h.bytes() != 10*8*2 {
+		if h := b.Hidden(image, b.w0); fuse && b.alloc.Stats().Allocated-before != 256 || h.bytes() != 10*8*2 {
 			t.Errorf("an output of 80 elements has %d bytes", h.bytes())
 		}
 		if err := b.EndStep(); err != nil {
 			t.Error(err)
 		}
-		b.Hidden(nn.ReLU, image, x)
+		b.Hidden(image, x)
 		if err := b.EndStep(); err == nil {
 			t.Error("a layer takes weights without a copy")
 		}

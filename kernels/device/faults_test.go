@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"mlpool/kernels/nn"
 )
 
 // TestFaultOfALaunch refuses launches. The step returns the fault, and work queued before may
@@ -53,7 +51,7 @@ func TestFaultInBackward(t *testing.T) {
 			r := record(t, c.fuses, false)
 			b := newBench(t, r, c.fuse)
 			layers := b.newLayers(t, b.tensor(t, 12, 12), 8, 6, 4, 10)
-			b.Activate(nn.ReLU, b.w0) // something known, and unlike the operands
+			b.Activate(b.w0) // something known, and unlike the operands
 			r.launches()
 			r.bad = bad
 			if err := b.backward(layers); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
@@ -75,7 +73,7 @@ func TestFailedCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := b.Replay(0, func() error {
-		b.Hidden(nn.ReLU, b.w0, b.w1)
+		b.Hidden(b.w0, b.w1)
 		return errors.New("refused")
 	})
 	if err == nil || !strings.Contains(err.Error(), "refused") {

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
@@ -81,9 +80,9 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 	}
 	switch g.Epilogue {
 	case kernels.Activate:
-		q.write(g.C, n, func(c []float32) { multiply(c); ref.Activate(g.Activation, c, c, n) })
+		q.write(g.C, n, func(c []float32) { multiply(c); ref.Activate(c, c, n) })
 	case kernels.ActivateBackward:
-		q.write(g.C, n, func(c []float32) { multiply(c); ref.ActivateBackward(g.Activation, c, c, q.read(g.Y, n), n) })
+		q.write(g.C, n, func(c []float32) { multiply(c); ref.ActivateBackward(c, c, q.read(g.Y, n), n) })
 	default:
 		multiply(f32(g.C, n))
 	}
@@ -127,19 +126,19 @@ func (q *HostQueue) Classifier(c kernels.Classifier) error {
 		x, w := q.read(c.X, c.Rows*c.K), q.read(c.W, c.K*c.Classes)
 		q.write(c.DLogits, c.Rows*c.Classes, func(dlogits []float32) {
 			q.write(c.DX, c.Rows*c.K, func(dx []float32) {
-				ref.Classifier(c.Activation, dlogits, dx, f32(c.Loss, c.Rows), f32(c.Correct, c.Rows), x, w, labels, indices, c.Rows, c.Classes, c.K)
+				ref.Classifier(dlogits, dx, f32(c.Loss, c.Rows), f32(c.Correct, c.Rows), x, w, labels, indices, c.Rows, c.Classes, c.K)
 			})
 		})
 	})
 }
 
-func (q *HostQueue) Activate(a nn.Activation, y, x uintptr, n int) error {
-	return q.do(func() { q.write(y, n, func(y []float32) { ref.Activate(a, y, f32(x, n), n) }) })
+func (q *HostQueue) Activate(y, x uintptr, n int) error {
+	return q.do(func() { q.write(y, n, func(y []float32) { ref.Activate(y, f32(x, n), n) }) })
 }
 
-func (q *HostQueue) ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error {
+func (q *HostQueue) ActivateBackward(dx, dy, y uintptr, n int) error {
 	return q.do(func() {
-		q.write(dx, n, func(dx []float32) { ref.ActivateBackward(a, dx, f32(dy, n), q.read(y, n), n) })
+		q.write(dx, n, func(dx []float32) { ref.ActivateBackward(dx, f32(dy, n), q.read(y, n), n) })
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // failing is a recording that refuses one GEMM.
@@ -65,7 +64,7 @@ func TestNothingIsLaunched(t *testing.T) {
 		x, h, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 8), b.tensor(t, 12, 10)
 		none := func() (x, labels, h Tensor) {
 			x, labels = b.Gather(b.images, b.labels, b.indices, 0, 0)
-			return x, labels, b.Hidden(nn.ReLU, x, b.w1)
+			return x, labels, b.Hidden(x, b.w1)
 		}
 		b.w1 = b.tensor(t, 12, 8)
 		top := b.tensor(t, 8, 10)
@@ -74,12 +73,12 @@ func TestNothingIsLaunched(t *testing.T) {
 			run  func()
 		}{
 			{"forward", func() { none() }},
-			{"relu", func() { _, _, h := none(); b.Activate(nn.ReLU, h) }},
+			{"relu", func() { _, _, h := none(); b.Activate(h) }},
 			{"classifier", func() { _, labels, h := none(); b.Classifier(h, top, labels, b.rows, 0) }},
 			{"evaluation", func() { _, labels, h := none(); b.Evaluate(h, top, labels, b.rows, 0) }},
 			{"loss reduction", func() { b.ReduceLoss(b.results, 0, b.rows, 0, 0, 1) }},
 		} {
-			b.Backward([]Tensor{b.w0, top}, []Tensor{x, h}, nil, dy, h, nn.Update{Rate: 0.1})
+			b.Backward([]Tensor{b.w0, top}, []Tensor{x, h}, dy, h, 0.1)
 			c.run()
 			r.launches()
 			r.queues(c.name, "nn", func() error { b.Linear(x, b.w0); return b.EndStep() })
@@ -145,8 +144,8 @@ func TestCaptureWithinAStep(t *testing.T) {
 	}
 	b.CaptureFrom(pool)
 	before := b.alloc.Stats().Allocated
-	b.Activate(nn.ReLU, b.w0)
-	err = b.Replay(0, func() error { b.Activate(nn.ReLU, b.w1); return b.EndStep() })
+	b.Activate(b.w0)
+	err = b.Replay(0, func() error { b.Activate(b.w1); return b.EndStep() })
 	if err == nil || !strings.Contains(err.Error(), "step") {
 		t.Errorf("a capture within a step: error %v", err)
 	}

@@ -4,7 +4,6 @@ package device
 
 import (
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
@@ -21,8 +20,8 @@ func (q *HostQueue) CrossEntropy(loss uintptr, correct uintptr, x uintptr, label
 		ref.CrossEntropy(sliceAt[float32](loss, rows), sliceAt[float32](correct, rows), sliceAt[float32](x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
-func (q *HostQueue) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
-	return q.do(func() { ref.Step(u, sliceAt[float32](w, n), sliceAt[float32](state, n), sliceAt[float32](dw, n), n) })
+func (q *HostQueue) Step(w uintptr, dw uintptr, rate float32, n int) error {
+	return q.do(func() { ref.Step(sliceAt[float32](w, n), sliceAt[float32](dw, n), rate, n) })
 }
 
 func (q *CUDAQueue) GEMM(g kernels.GEMM) error { return q.Stream.GEMM(q.precision, g) }
@@ -30,11 +29,11 @@ func (q *CUDAQueue) GroupedGEMM(group []kernels.GEMM) error {
 	return q.Stream.GroupedGEMM(q.precision, group)
 }
 func (q *CUDAQueue) DgradWgrad(g kernels.GEMM) error { return q.Stream.DgradWgrad(q.precision, g) }
-func (q *CUDAQueue) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
-	return q.Stream.Activate(q.precision, a, y, x, n)
+func (q *CUDAQueue) Activate(y uintptr, x uintptr, n int) error {
+	return q.Stream.Activate(q.precision, y, x, n)
 }
-func (q *CUDAQueue) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
-	return q.Stream.ActivateBackward(q.precision, a, dx, dy, y, n)
+func (q *CUDAQueue) ActivateBackward(dx uintptr, dy uintptr, y uintptr, n int) error {
+	return q.Stream.ActivateBackward(q.precision, dx, dy, y, n)
 }
 func (q *CUDAQueue) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
 	return q.Stream.SoftmaxCrossEntropyBackward(q.precision, dx, p, labels, rows, cols)
@@ -61,11 +60,11 @@ func (r *recorder) DgradWgrad(g kernels.GEMM) error {
 func (r *recorder) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return r.around(pass("transpose", rows, cols, []array{{t, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Transpose(t, x, rows, cols) })
 }
-func (r *recorder) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
-	return r.around(pass(a.String(), n, 1, []array{{y, r.Values().Size(), true}, {x, 4, false}}, a, n), func() error { return r.Queue.Activate(a, y, x, n) })
+func (r *recorder) Activate(y uintptr, x uintptr, n int) error {
+	return r.around(pass("relu", n, 1, []array{{y, r.Values().Size(), true}, {x, 4, false}}, n), func() error { return r.Queue.Activate(y, x, n) })
 }
-func (r *recorder) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
-	return r.around(pass(a.String()+" backward", n, 1, []array{{dx, r.Values().Size(), true}, {dy, 4, false}, {y, r.Values().Size(), false}}, a, n), func() error { return r.Queue.ActivateBackward(a, dx, dy, y, n) })
+func (r *recorder) ActivateBackward(dx uintptr, dy uintptr, y uintptr, n int) error {
+	return r.around(pass("relu backward", n, 1, []array{{dx, r.Values().Size(), true}, {dy, 4, false}, {y, r.Values().Size(), false}}, n), func() error { return r.Queue.ActivateBackward(dx, dy, y, n) })
 }
 func (r *recorder) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 	return r.around(pass("softmax", rows, cols, []array{{p, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Softmax(p, x, rows, cols) })
@@ -82,8 +81,8 @@ func (r *recorder) Classifier(c kernels.Classifier) error {
 func (r *recorder) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
 	return r.around(pass("loss reduction", rows, 1, []array{{out, 0, true}, {loss, 4, false}, {correct, 4, false}}, rows, batch), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })
 }
-func (r *recorder) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
-	return r.around(pass(u.Rule.String(), n, 1, []array{{w, 2 * 4, true}, {state, 2 * 4, true}, {dw, 4, false}}, u, n), func() error { return r.Queue.Step(u, w, state, dw, n) })
+func (r *recorder) Step(w uintptr, dw uintptr, rate float32, n int) error {
+	return r.around(pass("sgd", n, 1, []array{{w, 2 * 4, true}, {dw, 4, false}}, rate, n), func() error { return r.Queue.Step(w, dw, rate, n) })
 }
 func (r *recorder) Round(y uintptr, x uintptr, n int) error {
 	return r.around(pass("round", n, 1, []array{{y, r.Values().Size(), true}, {x, 4, false}}, n), func() error { return r.Queue.Round(y, x, n) })

@@ -2,11 +2,9 @@ package device
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // viewRows is the largest number of rows of a gathered view of images. A GEMM reads a view again for
@@ -51,33 +49,25 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 // Linear is x·w, in float32.
 func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.GEMM{}, x, w, Float32) }
 
-// Activate is a(x) of float32 x, as values.
-func (d *Device) Activate(a nn.Activation, x Tensor) Tensor {
-	op := activations[a].forward
+// Activate is the ReLU of float32 x, as values.
+func (d *Device) Activate(x Tensor) Tensor {
+	const op = "relu"
 	if !x.floats() {
 		d.misfit(op, x)
 	}
-	if !a.Fused() && d.values != Float32 {
-		d.keepErr(op, fmt.Errorf("%v is not fused, which values of less than float32 need", a))
-	}
 	y := d.output(op, x.rows, x.cols, d.values)
 	if d.err == nil {
-		d.launched(op, d.queue.Activate(a, y.addr(), x.addr(), x.Len()), x.Len(), y.addr())
-	}
-	if y.activation = a; !a.Fused() {
-		y.input = x.addr()
+		d.launched(op, d.queue.Activate(y.addr(), x.addr(), x.Len()), x.Len(), y.addr())
 	}
 	return y
 }
 
-// Hidden is a(x·w), the forward pass of a hidden layer. x may be a gathered view of images.
-func (d *Device) Hidden(a nn.Activation, x, w Tensor) Tensor {
-	if !d.fuse || !a.Fused() {
-		return d.Activate(a, d.Linear(x, w))
+// Hidden is the ReLU of x·w, the forward pass of a hidden layer. x may be a gathered view of images.
+func (d *Device) Hidden(x, w Tensor) Tensor {
+	if !d.fuse {
+		return d.Activate(d.Linear(x, w))
 	}
-	y := d.forward(activations[a].gemm, kernels.GEMM{Epilogue: kernels.Activate, Activation: a}, x, w, d.values)
-	y.activation = a
-	return y
+	return d.forward(nameHidden, kernels.GEMM{Epilogue: kernels.Activate}, x, w, d.values)
 }
 
 // forward is x·w with g's epilogue, of a kind.
@@ -97,17 +87,14 @@ func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor, kind Kind) Tens
 
 // Classifier is the last layer with its loss. It writes the cross-entropy of row i of softmax(x·w) to
 // results[0,start+i], and to results[1,start+i] 1 if the row's prediction is the label, else 0. It
-// returns the gradients of the mean of these losses: dlogits of x·w, and dx of the input of x's
-// activation. labels come from Gather. With fuse a GPU takes at most 16 classes.
+// returns the gradients of the mean of these losses: dlogits of x·w, and dx of the input of the ReLU
+// whose output x is. labels come from Gather. With fuse a GPU takes at most 16 classes.
 func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, dx Tensor) {
 	d.checkClassifier(x, w, labels, results, start)
 	if d.fuse {
 		dlogits = d.output(opClassifier, x.rows, w.cols, d.values)
 		dx = d.output(opClassifier, x.rows, x.cols, d.values)
 		d.classifier(dlogits.addr(), dx.addr(), x, w, labels, results, start)
-		if !x.activation.Fused() {
-			dx = d.dgrad(dlogits, w, x)
-		}
 		return dlogits, dx
 	}
 	const op = "softmax backward"
@@ -123,16 +110,16 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 	return dlogits, d.dgrad(dlogits, w, x)
 }
 
-// dgrad computes dy·wᵀ through the activation of x, kernel by kernel.
+// dgrad computes dy·wᵀ through the ReLU whose output x is, kernel by kernel.
 func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	product := d.output(nameDgrad, x.rows, x.cols, Float32)
 	if d.err == nil {
 		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.operand(), M: x.rows, N: x.cols, K: dy.cols})
 	}
-	name := activations[x.activation].backward
+	const name = "relu backward"
 	dx := d.output(name, x.rows, x.cols, d.values)
 	if d.err == nil {
-		d.launched(name, d.queue.ActivateBackward(x.activation, dx.addr(), product.addr(), x.gradientInput(), x.Len()), x.Len(), dx.addr())
+		d.launched(name, d.queue.ActivateBackward(dx.addr(), product.addr(), x.addr(), x.Len()), x.Len(), dx.addr())
 	}
 	return dx
 }
@@ -165,9 +152,6 @@ func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, s
 	c := kernels.Classifier{
 		DLogits: dlogits, DX: dx, Loss: results.at(start), Correct: results.at(results.cols + start), X: x.addr(), W: w.operand(),
 		Labels: labels.addr(), Indices: labels.indices, Rows: x.rows, Classes: w.cols, K: x.cols,
-	}
-	if x.activation.Fused() {
-		c.Activation = x.activation
 	}
 	if d.last.notWritten(c.W) {
 		c.Prefetch = kernels.PrefetchB

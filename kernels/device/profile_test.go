@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // tickQueue takes 10 µs for an operation and 1 µs for a mark, by its own clock.
@@ -138,7 +137,7 @@ func TestProfileOfDgradWgrad(t *testing.T) {
 	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, images, last, top := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
-		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, nil, top, dy, nn.Update{Rate: 1})
+		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, top, dy, 1)
 		return b.EndStep()
 	})
 	want := OpTime{"dgrad+wgrad+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
@@ -154,7 +153,7 @@ func TestProfileOfTransposes(t *testing.T) {
 	w, dx, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, input, last, dy := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
-		b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, nil, dy, dx, nn.Update{Rate: 1})
+		b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, dy, dx, 1)
 		return b.EndStep()
 	})
 	want := []OpTime{
@@ -178,7 +177,7 @@ func TestProfileOfAGroup(t *testing.T) {
 	w, top, x, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12)
 	p, err := b.Profile(2, func() error {
 		images, _ := b.Gather(b.images, b.labels, b.indices, 0, 12)
-		b.Backward([]Tensor{w, top}, []Tensor{images, x}, nil, dy, dy, nn.Update{Rate: 1})
+		b.Backward([]Tensor{w, top}, []Tensor{images, x}, dy, dy, 1)
 		return b.EndStep()
 	})
 	want := OpTime{"wgrad+sgd", "2×[12,12]·[12,12]", 1, 10 * time.Microsecond, 2 * 2 * 12 * 12 * 12, 12*12 + 4*7*12*12}

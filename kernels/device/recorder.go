@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // A Launch describes one operation of a queue.
@@ -36,28 +35,20 @@ type recorder struct {
 const (
 	opClassifier     = "classifier"
 	opBackward       = "backward"
+	nameHidden       = "gemm+relu"
 	nameDgrad        = "dgrad"
+	nameFusedDgrad   = "dgrad+drelu"
 	nameWgrad        = "wgrad+sgd"
 	nameUnfusedWgrad = "wgrad"
 	nameTranspose    = "transpose"
 	nameDgradWgrad   = "dgrad+wgrad+sgd"
 )
 
-// activationNames are what operations of an activation are called.
-type activationNames struct{ forward, backward, gemm, dgrad string }
-
-var activations = func() (all []activationNames) {
-	for _, a := range nn.Activations() {
-		all = append(all, activationNames{a.String(), a.String() + " backward", "gemm+" + a.String(), "dgrad+d" + a.String()})
-	}
-	return all
-}()
-
 // gemmName returns the name of g in profiles.
 func gemmName(g kernels.GEMM) string {
 	names := [...][4]string{
-		kernels.NN: {"gemm", activations[g.Activation].gemm},
-		kernels.NT: {"dgrad", "", activations[g.Activation].dgrad},
+		kernels.NN: {"gemm", nameHidden},
+		kernels.NT: {nameDgrad, "", nameFusedDgrad},
 		kernels.TN: {nameUnfusedWgrad, "", "", nameWgrad},
 	}
 	return names[g.Layout][g.Epilogue]

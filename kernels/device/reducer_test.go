@@ -11,7 +11,6 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 )
 
 // TestReduceOrder checks a step of five layers, and the forward pass after it. With a small batch
@@ -99,12 +98,12 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 		x, y := d.Gather(images, labels, indices, 0, 4)
 		inputs := []Tensor{x}
 		for _, one := range w[:4] {
-			x = d.Hidden(nn.ReLU, x, one)
+			x = d.Hidden(x, one)
 			inputs = append(inputs, x)
 		}
 		dlogits, dx := d.Classifier(x, w[4], y, rows, 0)
 		if backward {
-			d.Backward(w, inputs, nil, dlogits, dx, nn.Update{Rate: 0.1})
+			d.Backward(w, inputs, dlogits, dx, 0.1)
 		}
 		if err := d.EndStep(); err != nil {
 			t.Fatal(err)
@@ -130,9 +129,9 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	}
 	q.log = nil
 	inputs := []Tensor{x, h, h, h, h}
-	d.Backward(w, inputs, nil, dlogits, h, nn.Update{Rate: 0.1})
+	d.Backward(w, inputs, dlogits, h, 0.1)
 	first := len(q.log)
-	d.Backward(w, inputs, nil, dlogits, h, nn.Update{Rate: 0.1})
+	d.Backward(w, inputs, dlogits, h, 0.1)
 	// The wait for the last bucket is also for those before it.
 	if err := d.EndStep(); err != nil || slices.Index(q.log[first:], last) != 0 {
 		t.Errorf("%v, a Backward behind another begins with %q, want %q", err, q.log[first:], last)
@@ -173,7 +172,7 @@ func TestGather(t *testing.T) {
 		{"Dense of other tensors", func() error { _, err := d.Dense(h); return err }, gathered[:1]},
 	} {
 		if c.want != nil {
-			d.Backward(w, []Tensor{x, h, h}, nil, dlogits, h, nn.Update{Rate: 0.1})
+			d.Backward(w, []Tensor{x, h, h}, dlogits, h, 0.1)
 			if err := d.EndStep(); err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +199,7 @@ func TestGather(t *testing.T) {
 func TestEndAfterError(t *testing.T) {
 	d, q, comm, w := dataParallel(t, kernels.FP32, 2, true, 4, 1500, 1500, 1500, 10)
 	comm.Abort(errors.New("rank 0 is gone"))
-	d.Backward(w, nil, nil, w[0], w[0], nn.Update{})
+	d.Backward(w, nil, w[0], w[0], 0)
 	q.log = nil
 	err := d.EndDataParallel()
 	if want := []string{"wait for 2", "synchronize", "free"}; err != nil || !slices.Equal(q.log, want) {
@@ -262,7 +261,7 @@ func TestReduceFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	backward := func() error {
-		d.Backward([]Tensor{x, w[1]}, []Tensor{x, x}, nil, x, x, nn.Update{Rate: 0.1})
+		d.Backward([]Tensor{x, w[1]}, []Tensor{x, x}, x, x, 0.1)
 		return d.EndStep()
 	}
 	for want, err := range map[string]error{

@@ -13,7 +13,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
-	"mlpool/kernels/nn"
 )
 
 // Kind is the type of a tensor's elements.
@@ -51,9 +50,6 @@ type Tensor struct {
 	pixels     bool            // elements are 0 to 255, each of which counts as 1/255 of that
 	rounded    allocator.Block // of weights on a device of bf16 values: their copy that GEMMs read
 	indices    uintptr         // of a gathered view: the int32 indices of its rows; else 0
-	// Of an output of an activation: which one, and the address of its input if the gradient reads it.
-	activation nn.Activation
-	input      uintptr
 }
 
 // Shape returns the numbers of rows and columns.
@@ -63,14 +59,6 @@ func (t Tensor) Shape() (rows, cols int) { return t.rows, t.cols }
 func (t Tensor) Len() int { return t.rows * t.cols }
 
 func (t Tensor) addr() uintptr { return t.block.Addr }
-
-// gradientInput returns the address that the gradient through t's activation reads: its input, or t.
-func (t Tensor) gradientInput() uintptr {
-	if t.input != 0 {
-		return t.input
-	}
-	return t.addr()
-}
 
 func (t Tensor) bytes() int { return t.Len() * t.kind.Size() }
 

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
@@ -23,7 +22,7 @@ func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
 		ref: func(a arrays) {
 			a.write(0, func(dlogits []float32) {
 				a.write(1, func(dx []float32) {
-					ref.Classifier(nn.ReLU, dlogits, dx, a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
+					ref.Classifier(dlogits, dx, a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
 				})
 			})
 		},

@@ -102,9 +102,9 @@ func reference(g kernels.GEMM, out, in arrays) {
 		ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, in.f32(1), beta, c, g.M, g.N, g.K)
 		switch g.Epilogue {
 		case kernels.Activate:
-			ref.Activate(g.Activation, c, c, g.M*g.N)
+			ref.Activate(c, c, g.M*g.N)
 		case kernels.ActivateBackward:
-			ref.ActivateBackward(g.Activation, c, c, in.f32(2), g.M*g.N)
+			ref.ActivateBackward(c, c, in.f32(2), g.M*g.N)
 		}
 	})
 	if out[1] != nil {

@@ -13,8 +13,6 @@ import (
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
-
-	"mlpool/kernels/nn"
 )
 
 // GEMM: c[m,n] = alpha·a·b + beta·c, with a[m,k] or, if transA, a[k,m]ᵀ, and b[k,n]
@@ -45,25 +43,9 @@ func matrix(x []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: x[:rows*cols]}
 }
 
-// activations are the functions of each activation on n elements.
-var activations = []struct {
-	forward  func(y, x []float32)
-	backward func(dx, dy, y []float32)
-}{
-	nn.ReLU: {relu, reluBackward},
-}
-
-// Activate: y[n] = a(x[n]), NaN where x is NaN. y may be x.
-func Activate(a nn.Activation, y, x []float32, n int) { activations[a].forward(y[:n], x[:n]) }
-
-// ActivateBackward: dx[n] is the gradient dy[n] through a. y[n] is the output of a where a is
-// fused, else its input. dx may be dy.
-func ActivateBackward(a nn.Activation, dx, dy, y []float32, n int) {
-	activations[a].backward(dx[:n], dy[:n], y[:n])
-}
-
-func relu(y, x []float32) {
-	for i, v := range x {
+// Activate is ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
+func Activate(y, x []float32, n int) {
+	for i, v := range x[:n] {
 		if v < 0 {
 			v = 0
 		}
@@ -71,8 +53,9 @@ func relu(y, x []float32) {
 	}
 }
 
-func reluBackward(dx, dy, y []float32) {
-	for i, v := range y {
+// ActivateBackward: dx[n] = dy[n] where ReLU's output y[n] is above 0, else 0. dx may be dy.
+func ActivateBackward(dx, dy, y []float32, n int) {
+	for i, v := range y[:n] {
 		if v > 0 {
 			dx[i] = dy[i]
 		} else {
@@ -161,9 +144,9 @@ func SoftmaxCrossEntropyBackward(dx, p []float32, labels []int32, rows, cols int
 
 // Classifier does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
 // loss[rows] and correct[rows] are [CrossEntropy] of them and labels[indices[i]], in nats;
-// dlogits[rows,classes] = (softmax - onehot)/rows; dx[rows,k] is dlogits·wᵀ through the activation
+// dlogits[rows,classes] = (softmax - onehot)/rows; dx[rows,k] is dlogits·wᵀ through the ReLU
 // whose output x is. With dlogits and dx nil no gradients are made.
-func Classifier(a nn.Activation, dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
+func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
 	logits := dlogits
 	if dlogits == nil {
 		logits = make([]float32, rows*classes)
@@ -187,7 +170,7 @@ func Classifier(a nn.Activation, dlogits, dx, loss, correct, x, w []float32, lab
 	}
 	if dlogits != nil {
 		GEMM(false, true, 1, dlogits, w, 0, dx, rows, k, classes)
-		ActivateBackward(a, dx, dx, x, rows*k)
+		ActivateBackward(dx, dx, x, rows*k)
 	}
 }
 
@@ -215,18 +198,12 @@ func Transpose(t, x []float32, rows, cols int) {
 	}
 }
 
-// rules are what each rule does with n weights.
-var rules = []func(u nn.Update, w, state, dw []float32){
-	nn.SGD: func(u nn.Update, w, _, dw []float32) {
-		for i, v := range dw {
-			w[i] += -u.Rate * v
-		}
-	},
+// Step is SGD: w[n] -= rate·dw[n].
+func Step(w, dw []float32, rate float32, n int) {
+	for i, v := range dw[:n] {
+		w[i] += -rate * v
+	}
 }
-
-// Step changes w[n] by its gradient dw[n], in place, as the update says. state[n] is what a
-// stateful rule keeps, else nil.
-func Step(u nn.Update, w, state, dw []float32, n int) { rules[u.Rule](u, w[:n], state, dw[:n]) }
 
 // Checksum returns the sum, modulo 2^64, of splitmix64(index·2^32 + bits) over all elements.
 func Checksum(x []float32) (sum uint64) {

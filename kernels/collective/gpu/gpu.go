@@ -17,7 +17,6 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/nccl"
-	"mlpool/kernels/nn"
 )
 
 // A Comm is a rank on the current GPU of the process.
@@ -262,7 +261,7 @@ func (c *Comm) exchangeByNCCL(u collective.Updates, stream uintptr) error {
 	if err := c.ReduceScatter(u.X, n, stream); err != nil {
 		return err
 	}
-	if err := s.Step(nn.Update{Rule: nn.SGD, Rate: -1}, w, 0, part(u.X, 4), n); err != nil { // w += x
+	if err := s.Step(w, part(u.X, 4), -1, n); err != nil { // w += x
 		return err
 	}
 	if u.Rounded == 0 {

@@ -227,9 +227,9 @@ int check(int precision, const kernels_gemm_args &p) {
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
   if (p.layout == NT && (p.indices || p.pixels)) return cudaErrorInvalidValue;
   if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == NT || p.layout == TN ? cudaSuccess : cudaErrorInvalidValue;
-  bool fused = (p.layout == NN && p.epilogue == KERNELS_ACTIVATE) || (p.layout == NT && p.epilogue == KERNELS_ACTIVATE_BACKWARD) ||
-               (p.layout == TN && p.epilogue == KERNELS_SGD);
-  return fused && p.activation == KERNELS_ACTIVATION_RELU ? cudaSuccess : cudaErrorInvalidValue;
+  bool fits = (p.layout == NN && p.epilogue == KERNELS_ACTIVATE) || (p.layout == NT && p.epilogue == KERNELS_ACTIVATE_BACKWARD) ||
+              (p.layout == TN && p.epilogue == KERNELS_SGD);
+  return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 Gemm gemm_of(int precision, const kernels_gemm_args &p) {

@@ -1,6 +1,6 @@
 // What a GEMM does with its sums: Epilogue, one functor over (row, column, values) that every GEMM applies.
-// The activation and the update rule are types. Whether they are fused is a branch at run time, which all
-// threads take alike: it costs less than a second kernel.
+// Whether it is more than a product is a branch at run time, which all threads take alike: it costs less than a second
+// kernel.
 //
 //   Gemm::epilogue               layout        c[row, column]                  reads
 //   KERNELS_NONE                 NN, TN        alpha·sum
@@ -19,11 +19,8 @@
 //   wgrad_*             in registers; by TMA: reduce-add of delta
 //   dgrad_wgrad         in registers: dgrad with the activation's derivative, wgrad with Sgd
 //
-// To fuse another activation, write a struct like Relu and choose between them where Epilogue names Relu. Its
-// derivative must be a function of y, which is in memory anyway. To fuse another update rule, write a struct like
-// Sgd and choose where Epilogue names Sgd. It must add delta to w, since the kernels by TMA and warpgroup MMA
-// never read w. Any other activation or rule is a kernel in nn/, and the GEMM stores its sums. Package nn lists
-// all files that a new one needs.
+// The gradient through another activation than ReLU must be a function of y, which is in memory anyway. Another rule
+// than SGD must add delta to w, since the kernels by TMA and warpgroup MMA never read w.
 #ifndef EPILOGUE_CUH
 #define EPILOGUE_CUH
 
@@ -34,7 +31,7 @@ namespace gemm {
 struct Relu {
   // x < 0 rather than fmaxf, which would turn NaN into 0 and hide it.
   static __device__ float forward(float x) { return x < 0 ? 0 : x; }
-  // backward takes the gradient of the output and, since ReLU is fused, the output y.
+  // backward takes the gradient of the output, and the output y.
   static __device__ float backward(float gradient, float y) { return y > 0 ? gradient : 0; }
 };
 

@@ -136,7 +136,6 @@ var sizes = map[string]string{"float32": "4", "int32": "4", "uint8": "1", "value
 var (
 	asPattern    = regexp.MustCompile(`^([^:]+): (.+) (\+?=) (.+)$`)
 	arrayPattern = regexp.MustCompile(`(\w+)(?: (\w+))?\[((?:[^\[\]])+)\]`)
-	valuePattern = regexp.MustCompile(`\{(.+)\}`)
 )
 
 // as reads "name: written[n], ... = read[n], ...". With += what is written is read, too.
@@ -146,12 +145,6 @@ func (o *op) as(text string) error {
 		return fmt.Errorf("%q is not a name and arrays", text)
 	}
 	o.As = fmt.Sprintf("%q", m[1])
-	if v := valuePattern.FindStringSubmatch(m[1]); v != nil {
-		o.As = v[1] + ".String()"
-		if rest := strings.TrimPrefix(m[1], v[0]); rest != "" {
-			o.As += fmt.Sprintf(" + %q", rest)
-		}
-	}
 	first := arrayPattern.FindStringSubmatch(m[4])
 	if o.Dims = strings.ReplaceAll(first[3], ",", ", "); !strings.Contains(o.Dims, ",") {
 		o.Dims += ", 1"
@@ -181,8 +174,6 @@ func typeName(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.Ident:
 		return t.Name
-	case *ast.SelectorExpr:
-		return typeName(t.X) + "." + t.Sel.Name
 	case *ast.ArrayType:
 		return "[]" + typeName(t.Elt)
 	}
@@ -232,13 +223,12 @@ func (o *op) Scalars() (s string) {
 
 // ctypes are the types of C: a declaration's, and how Go makes one.
 var ctypes = map[string]struct{ c, convert string }{
-	"uintptr":       {"uintptr_t", "C.uintptr_t(%s)"},
-	"int":           {"int64_t", "C.int64_t(%s)"},
-	"nn.Activation": {"int", "C.int(%s)"},
-	"nn.Update":     {"kernels_update", "cUpdate(%s)"},
-	"GEMM":          {"kernels_gemm_args", "%s.c()"},
-	"[]GEMM":        {"kernels_group", "cGroup(%s)"},
-	"Classifier":    {"kernels_classifier_args", "%s.c()"},
+	"uintptr":    {"uintptr_t", "C.uintptr_t(%s)"},
+	"int":        {"int64_t", "C.int64_t(%s)"},
+	"float32":    {"float", "C.float(%s)"},
+	"GEMM":       {"kernels_gemm_args", "%s.c()"},
+	"[]GEMM":     {"kernels_group", "cGroup(%s)"},
+	"Classifier": {"kernels_classifier_args", "%s.c()"},
 }
 
 // CArgs is the arguments of the call of C, and CParams the parameters of its declaration.

@@ -12,8 +12,6 @@ package kernels
 */
 import "C"
 
-import "mlpool/kernels/nn"
-
 // For these see [Launches].
 
 {{range .Ops -}}
@@ -23,11 +21,7 @@ func (s Stream) {{.Name}}({{if .Precise}}precision Precision, {{end}}{{.GoParams
 	"raw_nocuda.go": "//go:build !cuda\n\n" + header + `
 package kernels
 
-import (
-	"time"
-
-	"mlpool/kernels/nn"
-)
+import "time"
 
 {{range .Stubs}}{{.}}
 {{end}}
@@ -47,7 +41,6 @@ package device
 
 import (
 	"mlpool/kernels"
-	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 

@@ -86,7 +86,6 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	if p.cfg, err = configs.Load(run.Config(), o.Set...); err != nil {
 		return err
 	}
-	p.Activation = p.cfg.Activation()
 	if o.JSON { // standard output is for JSON alone
 		p.stdout = io.Discard
 	}

@@ -13,18 +13,16 @@ import (
 
 	"gorgonia.org/tensor"
 
-	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
 // batchRows is the number of images in a batch: the outputs of a layer then take a few MiB.
 const batchRows = 1000
 
-// A Perceptron is weights, float32 of shape [inputs, outputs], with the activation after each
+// A Perceptron is weights, float32 of shape [inputs, outputs], with a ReLU after each
 // layer but the last.
 type Perceptron struct {
-	Weights    []*tensor.Dense
-	Activation nn.Activation
+	Weights []*tensor.Dense
 }
 
 // Inputs returns the number of pixels of an image.
@@ -74,7 +72,7 @@ func (p Perceptron) Loss(ctx context.Context, images, labels *tensor.Dense) (flo
 	sum := 0.0
 	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
 		losses, correct := make([]float32, rows), make([]float32, rows)
-		ref.Classifier(nn.ReLU, nil, nil, losses, correct, x, p.Weights[len(p.Weights)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
+		ref.Classifier(nil, nil, losses, correct, x, p.Weights[len(p.Weights)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
 		for _, l := range losses {
 			sum += float64(l)
 		}
@@ -103,7 +101,7 @@ func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x 
 			outputs := w.Shape()[1]
 			y := make([]float32, rows*outputs)
 			ref.GEMM(false, false, 1, x, w.Float32s(), 0, y, rows, outputs, width)
-			ref.Activate(p.Activation, y, y, len(y))
+			ref.Activate(y, y, len(y))
 			x, width = y, outputs
 		}
 		if err := f(x, first, rows, width); err != nil {

@@ -44,8 +44,7 @@ func (r *runner) prepare(b *backend.Backend, set data.Dataset, verbose func(line
 	opt := model.Options{
 		BatchSize:     cfg.Train.Bsz,
 		EvalBatchSize: max(cfg.Train.Bsz, backend.EvalBatchSize),
-		Activation:    cfg.Activation(),
-		Update:        cfg.Update(),
+		Rate:          cfg.Train.LearningRate,
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
 		Start:         r.earlier.start(),
 	}

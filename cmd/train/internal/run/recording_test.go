@@ -20,7 +20,6 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 	"mlpool/kernels/device"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -42,7 +41,7 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 	traintest.OK(t, err)
 	r.device = device.New(&farQueue{idleQueue()}, own, true)
 	set := traintest.Blank(200, 100, 784)
-	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, Update: nn.Update{Rate: 0.1}, Order: func(int) []int32 { return make([]int32, 200) }}
+	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, Rate: 0.1, Order: func(int) []int32 { return make([]int32, 200) }}
 	if r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), dataset.InitialWeights(cfg, set), opt); err != nil {
 		t.Fatal(err)
 	}
