@@ -15,22 +15,22 @@ import (
 const tracesFolder = "../tools/traces/testdata"
 
 // footprints are bounds on reserved bytes for each live byte of a trace, at their peaks, for a default
-// pool and for a plan. The requests are the same each time, and so are the ratios.
+// pool. The requests are the same each time, and so are the ratios.
 var footprints = []struct {
-	trace      string
-	pool, plan float64 // plan 0: the job says nothing of its steps
+	trace string
+	most  float64
 }{
-	{"trainer/784x64-fused", 1.02, 1.02}, {"trainer/784x64", 1.02, 1.02},
-	{"trainer/784x1024-fused", 1.02, 1.03}, {"trainer/784x1024", 1.02, 1.02},
-	{"trainer/2048x64-fused", 1.02, 1.02}, {"trainer/2048x64", 1.02, 1.02},
-	{"trainer/333x64-fused", 1.02, 1.03}, {"trainer/333x61", 1.02, 1.02},
+	{"trainer/784x64-fused", 1.02}, {"trainer/784x64", 1.02},
+	{"trainer/784x1024-fused", 1.02}, {"trainer/784x1024", 1.02},
+	{"trainer/2048x64-fused", 1.02}, {"trainer/2048x64", 1.02},
+	{"trainer/333x64-fused", 1.02}, {"trainer/333x61", 1.02},
 
 	// Requests do not depend on expandable_segments, so of each job there is one.
-	{"cache-expandable", 1.05, 0},
-	{"cnn", 1.02, 0},
-	{"inference", 1.10, 0},
-	{"streams", 1.5, 0},
-	{"transformer-expandable", 1.02, 0},
+	{"cache-expandable", 1.05},
+	{"cnn", 1.02},
+	{"inference", 1.10},
+	{"streams", 1.5},
+	{"transformer-expandable", 1.02},
 }
 
 // readTrace reads one of tracesFolder.
@@ -43,9 +43,9 @@ func readTrace(t *testing.T, name string) *observe.Requests {
 	return trace
 }
 
-// replay makes the calls of a trace, with begin and end around each step, and then frees the remaining
-// blocks. It returns the peak of bytes handed out, each block rounded up.
-func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin, end func() error) (peak int64) {
+// replay makes the calls of a trace, and then frees the remaining blocks. It returns the peak of bytes
+// handed out, each block rounded up.
+func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak int64) {
 	t.Helper()
 	must := func(err error) {
 		if err != nil {
@@ -60,11 +60,7 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin,
 	blocks := make(map[int32]held) // by slot
 	var live int64
 	rounded := func(bytes int64) int64 { return (bytes + allocator.Alignment - 1) &^ (allocator.Alignment - 1) }
-	steps := trace.Steps()
-	for i, e := range trace.Events {
-		if len(steps) > 0 && i == steps[0].From {
-			must(begin())
-		}
+	for _, e := range trace.Events {
 		if stream := allocator.Stream(e.Stream) + 1; e.Free {
 			must(a.Free(blocks[e.Slot].Block, stream))
 			delete(blocks, e.Slot)
@@ -75,10 +71,6 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin,
 			blocks[e.Slot] = held{block, stream}
 			live += rounded(e.Bytes)
 			peak = max(peak, live)
-		}
-		if len(steps) > 0 && i+1 == steps[0].To {
-			must(end())
-			steps = steps[1:]
 		}
 	}
 	for _, b := range blocks {
@@ -96,43 +88,16 @@ func TestFootprint(t *testing.T) {
 			f := allocatortest.NewFake(plentiful)
 			p := newPool(t, f, allocator.PoolOptions{})
 			r := &rig{allocatortest.NewGuard(p, f), t, p, f}
-			nothing := func() error { return nil }
-			peak := replay(t, trace, r, nothing, nothing)
+			peak := replay(t, trace, r)
 			st := r.Stats()
 			if st.PeakAllocated < peak || trace.Streams == 1 && st.PeakAllocated > peak { // exact for one stream
 				t.Errorf("peak allocated %d, want %d", st.PeakAllocated, peak)
 			}
-			if ratio := float64(st.PeakReserved) / float64(trace.Peak); ratio > c.pool {
-				t.Errorf("peak reserved / peak live is %.3f, want at most %.2f", ratio, c.pool)
+			if ratio := float64(st.PeakReserved) / float64(trace.Peak); ratio > c.most {
+				t.Errorf("peak reserved / peak live is %.3f, want at most %.2f", ratio, c.most)
 			}
 			if st.Reserved%(2<<20) != 0 {
 				t.Errorf("%d bytes reserved, which are not whole pages of 2 MiB", st.Reserved)
-			}
-			r.close()
-		})
-	}
-}
-
-// TestFootprintOfPlan does the same for a plan, which records the steps of a training.
-func TestFootprintOfPlan(t *testing.T) {
-	skipUnderRace(t)
-	for _, c := range footprints {
-		if c.plan == 0 {
-			continue
-		}
-		t.Run(c.trace, func(t *testing.T) {
-			trace := readTrace(t, c.trace)
-			r := newPlanRig(t)
-			if len(trace.Steps()) < 2 {
-				t.Fatal("no step comes again")
-			}
-			peak := replay(t, trace, r, func() error { return r.plan.Begin("step", 1) }, r.plan.End)
-			st := r.Stats()
-			if st.PeakAllocated != peak {
-				t.Errorf("peak allocated %d, want %d", st.PeakAllocated, peak)
-			}
-			if ratio := float64(st.PeakReserved) / float64(trace.Peak); ratio > c.plan {
-				t.Errorf("peak reserved / peak live is %.3f, want at most %.2f", ratio, c.plan)
 			}
 			r.close()
 		})

@@ -32,7 +32,7 @@ func (w *worker) checkStats() {
 		w.fail("%d blocks of %d bytes are handed out; statistics %+v", len(w.blocks), asked(w.blocks), st)
 	case w.alone && st.PeakAllocated < st.Allocated:
 		w.fail("the peak is below %d bytes allocated; statistics %+v", st.Allocated, st)
-	case w.alone && w.reserved != nil && st.Reserved < st.Allocated && w.pooled():
+	case w.alone && w.reserved != nil && st.Reserved < st.Allocated && w.pool != nil:
 		w.fail("more is allocated than reserved; statistics %+v", st)
 	case w.alone && w.reserved != nil && st.Reserved != w.reserved():
 		w.fail("%d bytes are held from the driver; statistics %+v", w.reserved(), st)
@@ -43,9 +43,6 @@ func (w *worker) checkStats() {
 		}
 	}
 }
-
-// pooled reports whether the allocator knows what it holds from the driver.
-func (r *rig) pooled() bool { return r.pool != nil || r.plan != nil }
 
 // checkLive compares Live, the map and the detail with the blocks of the program.
 func (w *worker) checkLive() {
@@ -65,12 +62,8 @@ func (w *worker) checkLive() {
 	slices.SortFunc(mine, func(a, b *held) int { return int(a.Addr) - int(b.Addr) })
 	for i, h := range mine {
 		want := allocator.LiveBlock{Addr: h.Addr, Bytes: h.Size, Stream: h.on, Tag: h.tag}
-		got := list[i]
-		if w.plan != nil && h.inStep {
-			got.Tag = want.Tag // a plan keeps the recorded tag
-		}
-		if got != want {
-			w.fail("Live says %+v, want %+v", list[i], want)
+		if got := list[i]; got != want {
+			w.fail("Live says %+v, want %+v", got, want)
 			return
 		}
 	}
@@ -115,7 +108,7 @@ func (w *worker) checkMap(live []allocator.LiveBlock) {
 	if !slices.Equal(listed, live) {
 		w.fail("the map has live blocks %+v, want %+v", listed, live)
 	}
-	if st := w.top.Stats(); !w.poison && (allocated != st.Allocated || w.pooled() && reserved > st.Reserved) {
+	if st := w.top.Stats(); !w.poison && (allocated != st.Allocated || w.pool != nil && reserved > st.Reserved) {
 		w.fail("the map has %d bytes live of %d; statistics %+v", allocated, reserved, st)
 	}
 }

@@ -39,7 +39,7 @@ func (w *worker) drain() {
 	if err := w.top.Trim(0); err != nil {
 		w.fail("Trim(0) with nothing handed out: %w", err)
 	}
-	if st := w.top.Stats(); st.Reserved != 0 && !w.step.open && w.reserved != nil && !w.keeps {
+	if st := w.top.Stats(); st.Reserved != 0 && w.reserved != nil && !w.keeps {
 		w.fail("after Trim(0) with nothing handed out: %+v", st)
 	}
 }

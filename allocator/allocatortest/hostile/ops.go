@@ -41,9 +41,6 @@ var totalWeight = func() int {
 
 // one runs one operation.
 func (w *worker) one() {
-	if w.step.scripts != nil && w.random.IntN(8) > 0 && w.step.next(w) {
-		return
-	}
 	k := w.random.IntN(totalWeight)
 	for _, o := range operations {
 		if k -= o.weight; k < 0 {
@@ -74,16 +71,12 @@ func (w *worker) churn() {
 
 func (w *worker) anyStream() allocator.Stream { return w.streams[w.random.IntN(len(w.streams))] }
 
-// any returns a block or nil, rarely a block that a script will free.
+// any returns a block, or nil if none is live.
 func (w *worker) any() *held {
 	if len(w.blocks) == 0 {
 		return nil
 	}
-	h := w.blocks[w.random.IntN(len(w.blocks))]
-	if h.scoped && w.random.IntN(100) > 0 {
-		return nil
-	}
-	return h
+	return w.blocks[w.random.IntN(len(w.blocks))]
 }
 
 // size returns a number of bytes: a recurring one, one of any magnitude, or a large one.
@@ -198,7 +191,7 @@ func (w *worker) take(b allocator.Block, bytes int64, s allocator.Stream, tag st
 		return nil // the device keeps the fault
 	}
 	w.note("-> %#x", b.Addr)
-	h := &held{Block: b, on: s, tag: tag, owner: owner, id: w.dev.StreamID(s), inStep: w.step.open}
+	h := &held{Block: b, on: s, tag: tag, owner: owner, id: w.dev.StreamID(s)}
 	w.blocks = append(w.blocks, h)
 	return h
 }

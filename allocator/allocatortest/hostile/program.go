@@ -34,8 +34,6 @@ type held struct {
 	owner   allocatortest.Owner
 	id      uint32   // of the stream on at that time
 	named   []uint32 // ids of the streams named with RecordStream
-	inStep  bool     // allocated within a step of a Plan
-	scoped  bool     // a step's script frees it
 	damaged bool     // a word outside it was written
 	free    bool     // no longer handed out
 }
@@ -55,7 +53,6 @@ type worker struct {
 	op     int
 	blocks []*held
 	freed  []allocator.Block
-	step   stepper
 }
 
 // Run runs the program of a seed on a target, one of Targets, and returns its number
@@ -146,9 +143,6 @@ func (p *program) workers(random *rand.Rand) []*worker {
 		w.streams = append(w.streams, w.private[0])
 		for range 6 {
 			w.sizes = append(w.sizes, 1+w.random.Int64N(w.largest))
-		}
-		if i == 0 && p.plan != nil {
-			w.step.prepare(w)
 		}
 		all = append(all, w)
 	}

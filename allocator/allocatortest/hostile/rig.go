@@ -17,7 +17,6 @@ var targets = []struct {
 	build func(*rig, *rand.Rand) error
 }{
 	{"pool", (*rig).buildPool},
-	{"plan", (*rig).buildPlan},
 	{"async", (*rig).buildAsync},
 	{"malloc", (*rig).buildMalloc},
 }
@@ -45,8 +44,7 @@ type rig struct {
 	top    allocator.Allocator
 	about  []string // the options, for people
 
-	pool   *allocator.Pool // nil: another allocator
-	plan   *allocator.Plan
+	pool   *allocator.Pool          // nil: another allocator
 	record allocator.StreamRecorder // nil: the allocator has none
 	leave  allocator.StreamReleaser
 	align  allocator.AlignedAllocator
@@ -182,20 +180,6 @@ func (r *rig) buildPool(random *rand.Rand) error {
 	}
 	if err == nil && p.Segments() == allocator.SegmentsVirtual && o.Strategy != "sizeclass" && o.Strategy != "slab" {
 		r.pages = r.most // others make blocks larger than was asked for
-	}
-	return err
-}
-
-func (r *rig) buildPlan(random *rand.Rand) error {
-	o := r.options(random)
-	if random.IntN(2) == 0 {
-		o.SegmentBytes, o.MaxSegmentBytes = 0, 0
-		r.say("segments of one block")
-	}
-	p, err := allocator.NewPlan(r.dev, o)
-	r.top, r.plan = p, p
-	if err == nil {
-		r.bound(p.Segments())
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func (w *worker) handOver() {
 	if n := len(w.handed); n > 0 && w.random.IntN(2) == 0 {
 		w.blocks = append(w.blocks, w.handed[n-1])
 		w.handed = w.handed[:n-1]
-	} else if h := w.any(); h != nil && !h.scoped {
+	} else if h := w.any(); h != nil {
 		w.forget(h)
 		h.free = false
 		w.handed = append(w.handed, h)
@@ -99,17 +99,10 @@ func (w *worker) release(s allocator.Stream) bool {
 	w.note("release stream %#x", s)
 	err := w.leave.ReleaseStream(s)
 	switch {
-	case err == nil && w.step.open && s == w.step.stream:
-		w.fail("stream %#x was released within a step on it", s)
-		return false
 	case err == nil:
 		return w.dev.StreamReleased(s) == nil
-	case errors.Is(err, allocatortest.ErrInjected), w.step.open && s == w.step.stream:
+	case errors.Is(err, allocatortest.ErrInjected):
 		return false
-	case slices.ContainsFunc(w.blocks, func(h *held) bool { return h.inStep }):
-		return false // a Plan may need its blocks first
-	case w.plan != nil && !w.alone:
-		return false // or those of another worker
 	}
 	w.fail("ReleaseStream: %w", err)
 	return false
