@@ -65,7 +65,6 @@ func (b backend) tolerance(tolerance float64) float64 {
 var backends = []backend{
 	{"cpu", false, true, "pool", false, false},
 	{"cpu unfused", false, false, "pool", false, false},
-	{"cpu plan", false, true, "plan", false, false},
 	{"cpu malloc", false, true, "malloc", false, false},
 	{"cpu graph", false, true, "pool", true, false},
 	{"cpu graph unfused", false, false, "pool", true, false},
@@ -76,7 +75,6 @@ var backends = []backend{
 	{"gpu pool unfused", true, false, "pool", false, false},
 	{"gpu async", true, true, "async", false, false},
 	{"gpu async unfused", true, false, "async", false, false},
-	{"gpu plan", true, true, "plan", false, false},
 	{"gpu malloc", true, true, "malloc", false, false},
 	{"gpu graph", true, true, "pool", true, false},
 	{"gpu graph unfused", true, false, "pool", true, false},
@@ -158,8 +156,6 @@ func openAllocator(kind string, driver allocator.Driver) (a allocator.Allocator,
 		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
 	case "graph pool":
 		a, err = allocator.NewPool(driver, allocator.PoolOptions{KeepMapped: true})
-	case "plan":
-		a, err = allocator.NewPlan(driver, allocator.PoolOptions{})
 	case "malloc":
 		a = allocator.NewMalloc(driver)
 	case "async":

@@ -23,7 +23,6 @@ type Device struct {
 	alloc  allocator.Allocator
 	stream allocator.Stream
 	fuse   bool
-	plan   planner           // nil: the allocator plans no steps
 	step   []allocator.Block // the step's outputs, in order of allocation
 	inStep bool              // there were allocations since the last EndStep
 	err    error             // the step's first fault
@@ -42,20 +41,13 @@ type Device struct {
 	graphs   map[int]Graph
 }
 
-// planner is an allocator that is told where steps begin and end: *allocator.Plan.
-type planner interface {
-	Begin(name string, s allocator.Stream) error
-	End() error
-}
-
 // New returns a device that queues on q and allocates from a. Only the device may queue work on q
 // that writes its tensors, since a kernel prefetches operands that the last operation did not write.
 // With fuse, consecutive operations run as one kernel if there is one for them, and batches are
 // gathered views. Without it, each operation runs by itself and has its own output.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
-	plan, _ := allocator.As[planner](a)
 	return &Device{
-		queue: q, values: q.Values(), alloc: a, stream: q.Handle(), fuse: fuse, plan: plan,
+		queue: q, values: q.Values(), alloc: a, stream: q.Handle(), fuse: fuse,
 		group: make([]kernels.GEMM, 0, kernels.MaxGroup), weights: make(map[uintptr]bool),
 	}
 }
@@ -95,8 +87,7 @@ func (d *Device) Replay(key int, f func() error) error {
 	return g.Launch()
 }
 
-// capture makes a graph of the operations of f. The planner is not told of their steps, since the
-// graph fixes their addresses.
+// capture makes a graph of the operations of f.
 func (d *Device) capture(f func() error) (Graph, error) {
 	if d.inStep {
 		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")
@@ -104,11 +95,11 @@ func (d *Device) capture(f func() error) (Graph, error) {
 	if err := errors.Join(d.waitAll(), d.queue.BeginCapture()); err != nil {
 		return nil, err
 	}
-	alloc, plan := d.alloc, d.plan
-	d.alloc, d.plan = d.captured, nil
+	alloc := d.alloc
+	d.alloc = d.captured
 	d.last.forget()
 	err := errors.Join(f(), d.EndStep(), d.waitAll())
-	d.alloc, d.plan = alloc, plan
+	d.alloc = alloc
 	g, e := d.queue.EndCapture()
 	d.last.forget()
 	if d.reducer != nil {
@@ -235,11 +226,6 @@ func (d *Device) EndStep() error {
 			err = e
 		}
 	}
-	if d.inStep && d.plan != nil {
-		if e := d.plan.End(); err == nil {
-			err = e
-		}
-	}
 	if d.inStep && d.pop != nil {
 		d.pop()
 	}
@@ -248,15 +234,11 @@ func (d *Device) EndStep() error {
 }
 
 // beginStep is called for the first output of a step.
-func (d *Device) beginStep() error {
+func (d *Device) beginStep() {
 	d.inStep = true
 	if d.push != nil {
 		d.push("step")
 	}
-	if d.plan == nil {
-		return nil
-	}
-	return d.plan.Begin("step", d.stream)
 }
 
 // Mark and Elapsed time the work on the device: see [Queue]. Buckets that nothing has waited for may still move.
@@ -286,10 +268,7 @@ func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 		return Tensor{}
 	}
 	if !d.inStep {
-		if err := d.beginStep(); err != nil {
-			d.keepErr(op, err)
-			return Tensor{}
-		}
+		d.beginStep()
 	}
 	t := Tensor{rows: rows, cols: cols, kind: kind}
 	block, err := d.alloc.Alloc(int64(t.bytes()), d.stream, op)

@@ -105,9 +105,6 @@ func TestOutOfMemoryOnGPU(t *testing.T) {
 		"limit":    pool(allocator.PoolOptions{MaxBytes: 256 << 20}),
 		"fraction": pool(allocator.PoolOptions{MaxFraction: 0.01}),
 		"card":     pool(allocator.PoolOptions{}),
-		"plan": func() (allocator.Allocator, error) {
-			return allocator.NewPlan(cudadriver.Driver{}, allocator.PoolOptions{})
-		},
 		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(cudadriver.Driver{}), nil },
 		"async": func() (allocator.Allocator, error) {
 			p, err := cudadriver.NewMemPool()
@@ -305,7 +302,7 @@ func TestPoisonOnGPU(t *testing.T) {
 	}
 }
 
-// TestStrategiesOnGPU runs the suite with every strategy, on plan and on malloc.
+// TestStrategiesOnGPU runs the suite with every strategy, on malloc and on a Poison.
 func TestStrategiesOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	for _, strategy := range allocator.Strategies() {
@@ -317,17 +314,6 @@ func TestStrategiesOnGPU(t *testing.T) {
 			})
 		})
 	}
-	t.Run("plan", func(t *testing.T) {
-		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			p, err := allocator.NewPlan(cudadriver.Driver{}, allocator.PoolOptions{MaxBytes: limit})
-			if err != nil {
-				t.Fatal(err)
-			}
-			env := newEnv(p, cudaQueues(t))
-			env.Limit, env.Caches, env.Returns = limit, true, true
-			return env
-		})
-	})
 	t.Run("malloc", func(t *testing.T) {
 		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
 			return newEnv(allocator.NewMalloc(cudadriver.Driver{}), cudaQueues(t))
