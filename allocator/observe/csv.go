@@ -58,14 +58,12 @@ func (t *table) has(column string) bool {
 	return ok
 }
 
-// column returns the index of the column that has one of names.
-func (t *table) column(names ...string) (int, error) {
-	for _, name := range names {
-		if i, ok := t.columns[name]; ok {
-			return i, nil
-		}
+// column returns the index of a column.
+func (t *table) column(name string) (int, error) {
+	if i, ok := t.columns[name]; ok {
+		return i, nil
 	}
-	return 0, fmt.Errorf("has no column %s", strings.Join(names, " or "))
+	return 0, fmt.Errorf("has no column %s", name)
 }
 
 func (t *table) field(column int) string { return strings.TrimSpace(t.record[column]) }

@@ -94,64 +94,11 @@ func TestBadRMM(t *testing.T) {
 	})
 }
 
-func TestMiniMalloc(t *testing.T) {
-	// The example of the paper: 12 bytes are live all the time.
-	paper := "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
-	want := []Event{
-		ev(false, 0, 0, 4), ev(false, 1, 0, 4), ev(false, 2, 0, 4), // b1, b3, b5
-		ev(true, 0, 0, 4), ev(false, 0, 0, 4), // b1, b2
-		ev(true, 0, 0, 4), ev(true, 1, 0, 4), ev(false, 1, 0, 4), // b2, b3, b4
-		ev(true, 1, 0, 4), ev(true, 2, 0, 4), // b4, b5
-	}
-	for name, text := range map[string]string{
-		"as printed": paper,
-		"end":        "buffer,start,end,size\nb1,0,2,4\nb2,3,8,4\nb3,0,8,4\nb4,9,20,4\nb5,0,20,4\n",
-		"begin":      strings.Replace(paper, "id,lower", "buffer_id,begin", 1),
-		"all columns": "id,lower,upper,size,alignment,hint,gaps,offset\nb1,0,3,4,256,-1,,0\nb2,3,9,4,1,0,4-5 7-8@0:2,4\n" +
-			"b3,0,9,4,2,-1,,0\nb4,9,21,4,4,-1,,0\nb5,0,21,4,8,-1,,0\n",
-		"earlier": "id,lower,upper,size\nb1,-9,-6,4\nb2,-6,0,4\nb3,-9,0,4\nb4,0,12,4\nb5,-9,12,4\n",
-	} {
-		tr := read(t, text)
-		if !reflect.DeepEqual(tr.Events, want) || tr.Peak != 12 || tr.Slots != 3 || len(tr.Notes()) != 0 {
-			t.Errorf("%s: %+v", name, tr)
-		}
-		checkWritten(t, tr)
-	}
-	tr := read(t, "id,lower,upper,size,alignment\na,0,3,4,512\nb,0,3,4,3\nc,0,3,4,256\n")
-	if got := strings.Join(tr.Notes(), "; "); got != "2 want an alignment that 256 bytes do not give" {
-		t.Error(got)
-	}
-}
-
-func TestBadMiniMalloc(t *testing.T) {
-	const header = "id,lower,upper,size\n"
-	checkBad(t, map[string]string{
-		header:                        "has no event",
-		"id,upper,size\na,3,4\n":      "has no column lower or begin or start",
-		"id,lower,size\na,3,4\n":      "has no column upper or end",
-		header + "a,0,3\n":            "record on line 2: wrong number of fields",
-		header + "a,0,3,x\n":          `line 2: "x" is not a size`,
-		header + "a,0,3,-1\n":         `line 2: "-1" is not a size`,
-		header + "a,x,3,1\n":          `line 2: "x" is not a time`,
-		header + "a,0,3.5,1\n":        `line 2: "3.5" is not a time`,
-		header + "a,0,1,1\nb,3,3,1\n": "line 3: the buffer ends before it begins",
-		"id,lower,end,size\na,0,9223372036854775807,1\n":                           `"9223372036854775807" is not a time`,
-		"id,lower,upper,size,alignment\na,0,1,1,0\n":                               `line 2: "0" is not an alignment`,
-		header + "a,0,3,9223372036854775807\nb,3,4,9223372036854775807\nc,2,4,1\n": "line 4: size 1 makes the sum of sizes overflow",
-	})
-}
-
 func FuzzRMM(f *testing.F) {
 	f.Add(small)
 	f.Add(header)
 	f.Add(header + "1,0,allocate,(nil),0,0x0\n1,0,free,0,0,0\n1,0,free,3,4,5\n")
 	f.Add("Action,Pointer,Size,Stream\n\"allocate\",1,9223372036854775807,ffffffffffffffff\n")
-	f.Fuzz(fuzz)
-}
-
-func FuzzMiniMalloc(f *testing.F) {
-	f.Add("id,lower,upper,size\na,0,3,4\nb,-2,1,0\n")
-	f.Add("size,alignment,buffer,start,end\n4,1,a,0,0\n4,512,b,0,7\n")
 	f.Fuzz(fuzz)
 }
 

@@ -13,10 +13,10 @@
 // grow with it.
 //
 // [Read] reads [Requests], a sequence of Alloc and Free that can be replayed, from the CSV
-// of RMM or of MiniMalloc or from a snapshot, gzipped or not. It tells the format by its
+// of RMM or from a snapshot, gzipped or not. It tells the format by its
 // contents. A snapshot also tells who allocated each block, what the recorded allocator
-// reserved and how it used that at the end. Requests write themselves in both CSV formats,
-// which have no place for these.
+// reserved and how it used that at the end. Requests write themselves as RMM's CSV, which
+// has no place for these.
 //
 // # What readers guarantee
 //

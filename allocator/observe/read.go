@@ -65,7 +65,7 @@ func begins(in *bufio.Reader, magic []byte) bool {
 	return bytes.Equal(next, magic)
 }
 
-// readCSV reads a CSV of RMM or MiniMalloc, which have different columns.
+// readCSV reads a CSV of RMM.
 func readCSV(r io.Reader) (*Requests, error) {
 	in := &limited{Reader: r}
 	t := &table{records: csv.NewReader(in), in: in, columns: map[string]int{}}
@@ -87,11 +87,8 @@ func readCSV(r io.Reader) (*Requests, error) {
 		}
 		t.columns[name] = i
 	}
-	switch {
-	case t.has("Action"):
-		return readRMM(t)
-	case t.has("size"):
-		return readMiniMalloc(t)
+	if !t.has("Action") {
+		return nil, fmt.Errorf("%w: the first line has no column Action", errUnreadable)
 	}
-	return nil, fmt.Errorf("%w: the first line has no column Action or size", errUnreadable)
+	return readRMM(t)
 }

@@ -73,4 +73,4 @@ func (r *Requests) Notes() []string {
 // MostEvents, as the device of Read, is the device with most events.
 const MostEvents = -1
 
-var errUnreadable = errors.New("is neither a CSV of RMM or MiniMalloc nor a pickled snapshot of torch.cuda.memory")
+var errUnreadable = errors.New("is neither a CSV of RMM nor a pickled snapshot of torch.cuda.memory")

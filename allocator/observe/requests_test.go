@@ -118,45 +118,30 @@ func checkEnd(t *testing.T, tr *Requests) {
 	}
 }
 
-// checkWritten writes requests in every format and reads back the same calls on the same
-// blocks.
+// checkWritten writes requests and reads back the same calls on the same blocks.
 func checkWritten(t *testing.T, tr *Requests) {
 	t.Helper()
-	for _, format := range []struct {
-		name    string
-		write   func(*Requests, io.Writer) error
-		streams bool
-	}{{"RMM", (*Requests).WriteRMM, true}, {"MiniMalloc", (*Requests).WriteMiniMalloc, false}, {"packed", writePacked, false}} {
-		var text bytes.Buffer
-		if err := format.write(tr, &text); err != nil {
-			t.Fatal(err)
+	var text bytes.Buffer
+	if err := tr.WriteRMM(&text); err != nil {
+		t.Fatal(err)
+	}
+	back, err := Read(&text, MostEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, back)
+	if back.Allocs != tr.Allocs || back.Peak != tr.Peak || back.Slots != tr.Slots || len(back.Events) != len(tr.Events) {
+		t.Fatalf("wrote %+v\nread %+v", tr, back)
+	}
+	slots := make([]int32, tr.Slots) // in back, of a slot here
+	for i, want := range tr.Events {
+		got := back.Events[i]
+		if !want.Free {
+			slots[want.Slot] = got.Slot
 		}
-		back, err := Read(&text, MostEvents)
-		if err != nil {
-			t.Fatalf("%s: %v", format.name, err)
-		}
-		check(t, back)
-		if back.Allocs != tr.Allocs || back.Peak != tr.Peak || back.Slots != tr.Slots || len(back.Events) < len(tr.Events) {
-			t.Fatalf("%s: wrote %+v\nread %+v", format.name, tr, back)
-		}
-		slots := make([]int32, tr.Slots) // in back, of a slot here
-		for i, want := range tr.Events {
-			got := back.Events[i]
-			if !want.Free {
-				slots[want.Slot] = got.Slot
-			}
-			want.Slot, want.Tag, want.Pool, want.Shared = slots[want.Slot], 0, 0, false
-			if !format.streams {
-				want.Stream = 0
-			}
-			if got != want {
-				t.Fatalf("%s: event %d is %+v, want %+v", format.name, i, got, want)
-			}
-		}
-		for _, e := range back.Events[len(tr.Events):] {
-			if !e.Free || format.streams {
-				t.Fatalf("%s: %+v follows what was written", format.name, e)
-			}
+		want.Slot, want.Tag, want.Pool, want.Shared = slots[want.Slot], 0, 0, false
+		if got != want {
+			t.Fatalf("event %d is %+v, want %+v", i, got, want)
 		}
 	}
 }
@@ -189,9 +174,8 @@ func zipped(t *testing.T, text string) string {
 func TestFormats(t *testing.T) {
 	for name, text := range map[string]string{
 		"RMM":               "Action,Pointer,Size,Stream\nallocate,0x10,4,0\nfree,0x10,4,0\n",
-		"MiniMalloc":        "id,lower,upper,size\na,0,1,4\n",
-		"with a byte order": "\xef\xbb\xbfid,lower,upper,size\r\na,0,1,4\r\n",
-		"with spaces":       " id , lower,upper , \"size\"\n a, 0 ,1 , \"4\"\n",
+		"with a byte order": "\xef\xbb\xbfAction,Pointer,Size,Stream\r\nallocate,0x10,4,0\r\nfree,0x10,4,0\r\n",
+		"with spaces":       " Action , Pointer,Size , \"Stream\"\n allocate, 0x10 ,4 , \"0\"\nfree,0x10,4,0\n",
 		"snapshot":          dump(4, oneDevice(alloc(0x10, 4, 0), free(0x10, 4, 0), done(0x10, 4, 0))),
 	} {
 		for _, text := range []string{text, zipped(t, text)} {
@@ -214,7 +198,7 @@ func TestManyBytesOneByOne(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
-	good := zipped(t, "id,lower,upper,size\na,0,1,4\n")
+	good := zipped(t, "Action,Pointer,Size,Stream\nallocate,0x10,4,0\n")
 	checkBad(t, map[string]string{
 		"":                          "is empty",
 		"\n\n":                      "is empty",
@@ -240,10 +224,8 @@ func TestNotes(t *testing.T) {
 // TestWriteErrors fails to write.
 func TestWriteErrors(t *testing.T) {
 	tr := read(t, small)
-	for _, write := range []func(io.Writer) error{tr.WriteRMM, tr.WriteMiniMalloc} {
-		if err := write(full{}); err != io.ErrShortWrite {
-			t.Errorf("error %v", err)
-		}
+	if err := tr.WriteRMM(full{}); err != io.ErrShortWrite {
+		t.Errorf("error %v", err)
 	}
 }
 

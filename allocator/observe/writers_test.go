@@ -34,11 +34,6 @@ var openers = map[string]func(*testing.T, *allocatortest.Fake) allocator.Allocat
 	"poison": func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
 		return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
 	},
-	"plan": func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
-		p, err := allocator.NewPlan(f, allocator.PoolOptions{})
-		ok(t, err)
-		return p
-	},
 }
 
 // ok ends the test unless all errors are nil.
@@ -126,7 +121,7 @@ func TestWritersReturnErrors(t *testing.T) {
 
 // TestWritersDuringCalls writes a trace in each format while goroutines call the allocator.
 func TestWritersDuringCalls(t *testing.T) {
-	for _, name := range []string{"poison", "plan", "async"} {
+	for _, name := range []string{"poison", "async"} {
 		t.Run(name, func(t *testing.T) {
 			f := allocatortest.NewFake(1 << 30)
 			tr := allocator.NewTrace(allocator.NewTimed(allocator.NewLimit(openers[name](t, f), 1<<30)), 100)
@@ -148,15 +143,6 @@ func TestWritersDuringCalls(t *testing.T) {
 					}
 				}
 			})
-			if p, planned := allocator.As[*allocator.Plan](tr); planned {
-				watchers.Go(func() {
-					for !done.Load() {
-						if err := errors.Join(p.Begin("step", 1), p.End()); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
 			callers.Wait()
 			done.Store(true)
 			watchers.Wait()

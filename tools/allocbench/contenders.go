@@ -34,12 +34,12 @@ func contenders() []contender {
 	}
 	return append(all,
 		pool(mallocSegments, "the pool, where memory comes in segments of cudaMalloc; the others have virtual ones where the device maps pages, but for buddy", allocator.PoolOptions{Segments: allocator.SegmentsMalloc}),
-		pool("slack 1/8", "the pool, which may reserve an eighth more than was ever handed out before memory is moved", allocator.PoolOptions{Slack: 1. / 8}),
+		pool("slack 1/64", "the pool, which may reserve a sixty-fourth more than was ever handed out before memory is moved, and never more", allocator.PoolOptions{Slack: 1. / 64}),
+		pool("slack 1/8", "the same with an eighth", allocator.PoolOptions{Slack: 1. / 8}),
 		pool("slack 1/2", "the same with a half", allocator.PoolOptions{Slack: 1. / 2}),
 		pool("slack 1", "the same with as much again", allocator.PoolOptions{Slack: 1}),
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
-		contender{name: "plan", doc: "a step recorded and replayed by index, if a scenario repeats itself in rounds; else its pool", open: openPlan},
 		decorated("trace", "the pool in a trace of the last 65 536 calls", func(a allocator.Allocator) allocator.Allocator { return allocator.NewTrace(a, 1<<16) }),
 		decorated("limit", "the pool in a limit that is never reached", func(a allocator.Allocator) allocator.Allocator { return allocator.NewLimit(a, 1<<45) }),
 		decorated("timed", "the pool in the stopwatch that train uses", func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) }),
@@ -106,10 +106,6 @@ func (s *simulation) Map() allocator.Map {
 		}
 	}
 	return m
-}
-
-func openPlan(d device) (allocator.Allocator, error) {
-	return allocator.NewPlan(d, allocator.PoolOptions{})
 }
 
 func openAsync(d device) (allocator.Allocator, error) {

@@ -12,7 +12,7 @@ func liveCases(bool) []testCase {
 		if b.quick {
 			blocks = blocks[:quickOps]
 		}
-		requests := func() (int64, error) {
+		round := func() (int64, error) {
 			n := 0
 			for n < len(blocks) && !b.over.Load() {
 				var err error
@@ -29,7 +29,6 @@ func liveCases(bool) []testCase {
 			}
 			return 2 * int64(n), nil
 		}
-		round := func() (int64, error) { return b.round(2*len(blocks), s, requests) }
 		if err := b.measure("1000 x 1 MiB cold", "call", 1, round); err != nil {
 			return err
 		}

@@ -59,9 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		return err
 	case o.cards:
 		return o.printCards(ctx, stdout)
-	case o.pack > 0:
-		return o.packTrace(ctx, stdout)
-	case o.exports():
+	case o.exportRMM != "":
 		return o.export(stdout)
 	case o.draw != "":
 		return o.redraw(stdout)

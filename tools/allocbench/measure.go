@@ -16,7 +16,6 @@ import (
 type bench struct {
 	device
 	a     allocator.Allocator
-	plan  *allocator.Plan // the Plan that a wraps, if any
 	ctx   context.Context
 	quick bool
 	// memoryOnly leaves times out of the rows.

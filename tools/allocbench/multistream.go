@@ -39,22 +39,18 @@ func (b *bench) multiStream(name string, streams int, prewarmed bool) error {
 		}
 	}
 	b.holds(bytes)
-	requests := func() (int64, error) {
+	round := func() error {
 		for k := range kernels {
 			s := ss[k%streams]
 			block, err := b.a.Alloc(bytes, s, "result")
 			if err != nil {
-				return 0, err
+				return err
 			}
 			if err := errors.Join(b.Work(s, block.Addr), b.a.Free(block, s)); err != nil {
-				return 0, err
+				return err
 			}
 		}
-		return 1, b.Synchronize()
-	}
-	round := func() error {
-		_, err := b.round(2*kernels, ss[0], requests)
-		return err
+		return b.Synchronize()
 	}
 	first := name
 	if !prewarmed {

@@ -35,9 +35,9 @@ type options struct {
 	trace, traces, report        string
 	check, cards                 bool
 	traceDevice                  int
-	exportRMM, exportMiniMalloc  string
+	exportRMM                    string
 	runs                         int
-	limit, pack                  time.Duration
+	limit                        time.Duration
 }
 
 // define returns the flags that set o. In a flag's usage the name of its value stands in back quotes; completion
@@ -55,16 +55,14 @@ func (o *options) define() *flag.FlagSet {
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
 	flags.StringVar(&o.draw, "draw", "", "measure nothing, but draw to -plots the figures in `file`, which -csv wrote; -scenario, -allocator and -case choose among them")
-	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; runs no other scenario unless -scenario names some")
+	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's CSV or a snapshot of torch.cuda.memory, plain or gzipped; runs no other scenario unless -scenario names some")
 	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that allocbench's README.md compares unless -allocator names others")
-	flags.DurationVar(&o.pack, "pack", 0, "search for this `time` for the least memory that holds -trace if all of it is known ahead, and measure nothing; -export-minimalloc writes the offsets too")
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
 	flags.BoolVar(&o.cards, "cards", false, "find the smallest device in which each allocator finishes -trace, or each trace of -traces, and measure nothing")
 	flags.IntVar(&o.traceDevice, "trace-device", observe.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
-	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
 	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
 	flags.BoolVar(&o.version, "version", false, "print the version, and what it was built with, and end")
 	completion.Define(flags, &o.completion)
@@ -102,12 +100,8 @@ func (o *options) valid() error {
 		return fmt.Errorf("-limit is more than 0, not %v", o.limit)
 	case o.cards && o.trace == "" && o.traces == "":
 		return errors.New("-cards needs -trace or -traces")
-	case o.pack < 0:
-		return fmt.Errorf("-pack is more than 0, not %v", o.pack)
-	case o.pack > 0 && o.trace == "":
-		return errors.New("-pack needs -trace")
-	case o.trace == "" && o.exports():
-		return errors.New("-export-rmm and -export-minimalloc need -trace")
+	case o.trace == "" && o.exportRMM != "":
+		return errors.New("-export-rmm needs -trace")
 	case o.trace != "" && o.traces != "":
 		return errors.New("-trace or -traces: one at a time")
 	case o.report != "" && o.trace == "":
@@ -127,9 +121,7 @@ var withoutMeasuring = []struct {
 	flag   string
 	allows []string
 }{
-	{"export-rmm", []string{"export-minimalloc", "trace", "trace-device"}},
-	{"export-minimalloc", []string{"export-rmm", "pack", "trace", "trace-device"}},
-	{"pack", []string{"export-minimalloc", "trace", "trace-device"}},
+	{"export-rmm", []string{"trace", "trace-device"}},
 	{"cards", []string{"trace", "traces", "trace-device", "allocator"}},
 	{"draw", []string{"plots", "scenario", "allocator", "case"}},
 }
@@ -156,7 +148,7 @@ type namedFile struct{ flag, path string }
 
 // outputs returns the files that are written.
 func (o *options) outputs() []namedFile {
-	files := []namedFile{{"report", o.report}, {"export-rmm", o.exportRMM}, {"export-minimalloc", o.exportMiniMalloc}}
+	files := []namedFile{{"report", o.report}, {"export-rmm", o.exportRMM}}
 	if !o.check {
 		files = append(files, namedFile{"csv", o.csv})
 	}

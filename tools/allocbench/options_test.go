@@ -55,12 +55,10 @@ func TestOverwrite(t *testing.T) {
 	for _, c := range []badFlags{
 		{"-trace " + trace + " -csv " + trace, "trace.csv: is a file of -trace as well, and would be overwritten"},
 		{"-trace " + trace + " -report " + trace, "trace.csv: is a file of -trace as well"},
-		{"-trace " + trace + " -export-rmm " + trace, "trace.csv: is a file of -trace as well"},
-		{"-trace " + trace + " -export-minimalloc " + below + "/../" + filepath.Base(below) + "/trace.csv", "trace.csv: is a file of -trace as well"},
+		{"-trace " + trace + " -export-rmm " + below + "/../" + filepath.Base(below) + "/trace.csv", "trace.csv: is a file of -trace as well"},
 		{"-traces " + below + " -csv " + trace, "trace.csv: is a file of -traces as well"},
 		{"-with " + figures + " -csv " + figures, "figures.csv: is a file of -with as well"},
 		{"-trace " + trace + " -csv " + figures + " -report " + figures, "figures.csv: is a file of -report as well"},
-		{"-trace " + trace + " -export-rmm new.csv -export-minimalloc new.csv", "new.csv: is a file of -export-rmm as well"},
 		{"-trace " + trace + " -check -csv " + figures + " -report " + figures, "figures.csv: is a file of -csv as well"},
 	} {
 		c.check(t)
@@ -77,7 +75,6 @@ func TestBadFlags(t *testing.T) {
 	ok(t, os.WriteFile(figures, nil, 0o666))
 	for _, c := range []badFlags{
 		{"-trace x.csv -export-rmm new.csv -csv other.csv", "-csv has no effect with -export-rmm"},
-		{"-trace x.csv -export-minimalloc new.csv -runs 2", "-runs has no effect with -export-minimalloc"},
 		{"-draw " + figures + " -plots " + dir + " -trace x.csv", "-trace has no effect with -draw"},
 		{"-scenario pair -csv " + dir, "is a directory"},
 		{"-scenario pair -csv " + figures + "/x.csv", "not a directory"},
@@ -103,7 +100,7 @@ func TestBadFlags(t *testing.T) {
 		{"-draw x.csv", "-draw needs -plots"},
 		{"-draw " + dir + "/none.csv -plots " + dir, "no such file"},
 		{"-trace " + dir + "/none.csv", "no such file"},
-		{"-export-rmm " + dir + "/x.csv", "-export-rmm and -export-minimalloc need -trace"},
+		{"-export-rmm " + dir + "/x.csv", "-export-rmm needs -trace"},
 		{"-trace " + snapshot + " -trace-device 2", "snapshot4.pickle: has no device 2: there are 0 to 1"},
 		{"-with " + dir + "/none.csv", "no such file"},
 		{"-quick -case zzz", `no case has "zzz" in its name`},

@@ -8,9 +8,6 @@ import (
 	"mlpool/internal/text"
 )
 
-// roundPairs is the number of pairs of a round.
-const roundPairs = 50
-
 // pair allocates and frees a block.
 func (b *bench) pair(bytes int64, s allocator.Stream) error {
 	block, err := b.a.Alloc(bytes, s, "pair")
@@ -20,47 +17,8 @@ func (b *bench) pair(bytes int64, s allocator.Stream) error {
 	return b.a.Free(block, s)
 }
 
-// pairs does n pairs, or fewer if the time is up, in rounds, with the given sizes in turn.
+// pairs does n pairs, or fewer if the time is up, with the given sizes in turn.
 func (b *bench) pairs(n int64, s allocator.Stream, sizes ...int64) (int64, error) {
-	if b.plan == nil {
-		return b.pairLoop(n, s, sizes...)
-	}
-	var done int64
-	for done < n && !b.over.Load() {
-		ops, err := b.round(2*roundPairs, s, func() (int64, error) { return b.pairLoop(min(roundPairs, n-done), s, sizes...) })
-		if done += ops; err != nil {
-			return done, err
-		}
-	}
-	return done, nil
-}
-
-// singlePairs returns a function that does a pair, and before the first of each round begins the
-// round, and a function that ends the last round.
-func (b *bench) singlePairs(bytes int64, s allocator.Stream) (next, end func() error) {
-	if b.plan == nil {
-		return func() error { return b.pair(bytes, s) }, func() error { return nil }
-	}
-	pairs := 0
-	next = func() error {
-		if pairs%roundPairs == 0 {
-			if pairs > 0 {
-				if err := b.plan.End(); err != nil {
-					return err
-				}
-			}
-			if err := b.plan.Begin("round", s); err != nil {
-				return err
-			}
-		}
-		pairs++
-		return b.pair(bytes, s)
-	}
-	return next, b.plan.End
-}
-
-// pairLoop is the loop in pairs.
-func (b *bench) pairLoop(n int64, s allocator.Stream, sizes ...int64) (int64, error) {
 	at := 0
 	for i := range n {
 		if b.over.Load() {
@@ -97,8 +55,7 @@ func pairCases(bool) []testCase {
 			if !b.quick {
 				n = min(max(n, leastTime), mostTimed)
 			}
-			next, end := b.singlePairs(size, s)
-			return errors.Join(b.percentiles(n, next), end())
+			return b.percentiles(n, func() error { return b.pair(size, s) })
 		}})
 	}
 	return cases
@@ -189,7 +146,7 @@ func (b *bench) onThreads(n int64, streams []allocator.Stream, sizes ...int64) (
 	results := make(chan result, len(streams))
 	for _, s := range streams {
 		go func() {
-			ops, err := b.pairLoop(n, s, sizes...)
+			ops, err := b.pairs(n, s, sizes...)
 			results <- result{ops, err}
 		}()
 	}

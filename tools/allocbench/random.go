@@ -32,9 +32,7 @@ func (b *bench) random(name string, num int, largest int64) error {
 	blocks := make([]allocator.Block, 0, num)
 	for round := range 3 {
 		name := name + [...]string{" cold", " second", " warm"}[round]
-		err := b.measure(name, "call", 1, func() (int64, error) {
-			return b.round(2*num, s, func() (int64, error) { return b.randomRound(s, blocks, largest) })
-		})
+		err := b.measure(name, "call", 1, func() (int64, error) { return b.randomRound(s, blocks, largest) })
 		if err != nil {
 			return err
 		}

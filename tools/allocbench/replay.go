@@ -94,25 +94,14 @@ func replaysBelow(dir string) (scenario, error) {
 	return scenario{replayName, doc, false, func(bool) []testCase { return slices.Clone(cases) }}, nil
 }
 
-// exports reports whether the trace is written instead of replayed.
-func (o *options) exports() bool { return o.exportRMM != "" || o.exportMiniMalloc != "" }
-
-// export writes the trace in the formats of the options, and describes it.
+// export writes the trace as RMM's CSV, and describes it.
 func (o *options) export(stdout io.Writer) error {
 	t, doc, err := readTrace(o.trace, o.traceDevice)
 	if err != nil {
 		return err
 	}
-	for _, to := range []struct {
-		path  string
-		write func(io.Writer) error
-	}{{o.exportRMM, t.WriteRMM}, {o.exportMiniMalloc, t.WriteMiniMalloc}} {
-		if to.path == "" {
-			continue
-		}
-		if err := writeFile(to.path, to.write); err != nil {
-			return err
-		}
+	if err := writeFile(o.exportRMM, t.WriteRMM); err != nil {
+		return err
 	}
 	_, err = fmt.Fprintln(stdout, doc)
 	return err
@@ -176,42 +165,27 @@ func (r *replayer) calls(events []observe.Event) (int64, error) {
 }
 
 // end frees the remaining blocks.
-func (r *replayer) end() (int64, error) {
+func (r *replayer) end() error {
 	for i := range r.slots {
 		if s := &r.slots[i]; s.taken {
 			s.taken = false
 			if err := r.a.Free(s.block, s.stream); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
-	return 0, nil
+	return nil
 }
 
-// once returns a function that makes all calls of a trace, step by step for an allocator that plans,
-// and then frees the remaining blocks. It makes no garbage.
+// once returns a function that makes all calls of a trace, and then frees the remaining blocks. It makes no
+// garbage.
 func (r *replayer) once(t *observe.Requests) func() (int64, error) {
-	var parts []func() (int64, error)
-	last := 0
-	for _, step := range t.Steps() {
-		before, events := t.Events[last:step.From], t.Events[step.From:step.To]
-		last = step.To
-		if len(before) > 0 {
-			parts = append(parts, func() (int64, error) { return r.calls(before) })
-		}
-		calls, stream := func() (int64, error) { return r.calls(events) }, r.streams[events[0].Stream]
-		parts = append(parts, func() (int64, error) { return r.round(len(events), stream, calls) })
-	}
-	parts = append(parts, func() (int64, error) { return r.calls(t.Events[last:]) }, r.end)
 	return func() (int64, error) {
-		var ops int64
-		for _, part := range parts {
-			n, err := part()
-			if ops += n; err != nil {
-				return ops, err
-			}
+		ops, err := r.calls(t.Events)
+		if err != nil {
+			return ops, err
 		}
-		return ops, nil
+		return ops, r.end()
 	}
 }
 

@@ -37,7 +37,6 @@ func TestBadTraces(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               "is empty",
 		header + "1,0,allocate,x,4,0\n":  `line 2: "x" is not a pointer`,
-		"id,lower,upper,size\na,3,0,1\n": "line 2: the buffer ends before it begins",
 		"\x80\x04cos\nsystem\n":          "byte 2: opcode 0x63",
 		`{"traceEvents": []}`:            "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
 	} {
@@ -122,29 +121,16 @@ func TestReplaySnapshot(t *testing.T) {
 // TestExport converts a snapshot and replays the result.
 func TestExport(t *testing.T) {
 	dir := t.TempDir()
-	rmm, miniMalloc := filepath.Join(dir, "rmm.csv"), filepath.Join(dir, "new", "minimalloc.csv")
+	rmm := filepath.Join(dir, "new", "rmm.csv")
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", rmm, "-export-minimalloc", miniMalloc}, &out, io.Discard, nil)
+	err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", rmm}, &out, io.Discard, nil)
 	if err != nil || !strings.HasPrefix(out.String(), "snapshot4.pickle: 5 allocations") || strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("error %v, %s", err, out.String())
 	}
-	for path, doc := range map[string]string{
-		rmm:        "rmm.csv: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.4 KiB live; 3 never freed are freed at the end\n",
-		miniMalloc: "minimalloc.csv: 5 allocations and 5 frees on 1 stream, at most 4 blocks of 5.4 KiB live\n",
-	} {
-		out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)
-		if !strings.Contains(out, doc) || len(rows) != 2 || rows[0].PeakLive != 5500 {
-			t.Errorf("%+v\n%s", rows, out)
-		}
-	}
-	before, err := os.ReadFile(rmm)
-	ok(t, err)
-	err = run(t.Context(), []string{"-trace", rmm, "-export-minimalloc", filepath.Join(dir, ".", "rmm.csv")}, io.Discard, io.Discard, nil)
-	if err == nil || !strings.Contains(err.Error(), "rmm.csv: is a file of -trace as well") {
-		t.Errorf("error %v", err)
-	}
-	if after, err := os.ReadFile(rmm); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the trace was overwritten, error %v", err)
+	const doc = "rmm.csv: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.4 KiB live; 3 never freed are freed at the end\n"
+	text, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", rmm)
+	if !strings.Contains(text, doc) || len(rows) != 2 || rows[0].PeakLive != 5500 {
+		t.Errorf("%+v\n%s", rows, text)
 	}
 	if err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", dir}, io.Discard, io.Discard, nil); err == nil {
 		t.Error("a folder was written to")
@@ -163,28 +149,6 @@ func TestWarmIsSteady(t *testing.T) {
 	for i, r := range often {
 		if r.PeakReserved != once[i].PeakReserved {
 			t.Errorf("%s: reserved %d, and replayed once %d", r.Case, r.PeakReserved, once[i].PeakReserved)
-		}
-	}
-}
-
-// TestPlanHoldsLittle replays the recorded traces on plans. They reserve at most 6 % more
-// than the peak of live bytes, and a fifth more for eight streams, which take memory from
-// each other, so that no step repeats.
-func TestPlanHoldsLittle(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "plan", "-traces", "../traces/testdata")
-	if len(rows) == 0 {
-		t.Fatal("no rows")
-	}
-	for _, r := range rows {
-		most := 1.06
-		if strings.HasPrefix(r.Case, "streams") {
-			most = 1.2
-		}
-		if ratio := float64(r.PeakReserved) / float64(r.PeakLive); ratio > most {
-			t.Errorf("%s: reserved %.3f of what was live, want at most %.2f", r.Case, ratio, most)
 		}
 	}
 }

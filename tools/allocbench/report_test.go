@@ -26,12 +26,12 @@ const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
 1,00:00:00,free,0x300,100,0
 `
 
-// TestReport writes the page of a trace on allocators of each kind: pools, a plan, one with
+// TestReport writes the page of a trace on allocators of each kind: pools, one with
 // unknown segments, a model of PyTorch's, and none.
 func TestReport(t *testing.T) {
 	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "pages", "page.html")
 	var stdout bytes.Buffer
-	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,plan,cuda,torch,none", "-quick", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
+	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,slack 1/64,cuda,torch,none", "-quick", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout.String())
 	}
@@ -64,7 +64,7 @@ func TestWithoutGPU(t *testing.T) {
 	if slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == onGPU }) {
 		t.Errorf("%s is compared unasked:\n%s", onGPU, out)
 	}
-	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "6", "-allocator", "tlsf,plan,cuda,malloc", "-report", page)
+	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "6", "-allocator", "tlsf,slack 1/64,cuda,malloc", "-report", page)
 	if i := slices.IndexFunc(rows, func(r row) bool { return r.Allocator == onGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
 		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", onGPU, out)
 	}
@@ -138,7 +138,7 @@ func TestExplained(t *testing.T) {
 				most, _, err := s.peak(t.Context(), requests, requests.Events, c.open, nullBytes)
 				ok(t, err)
 				peak := peakOf(report.Run{Recording: recording})
-				if c.name != "plan" && peak.Gap.Reserved != most { // peak marks no steps
+				if peak.Gap.Reserved != most {
 					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.name, peak.Gap.Reserved, most)
 				}
 			}
@@ -171,7 +171,7 @@ func TestExplainedRandom(t *testing.T) {
 		m, err := nullMachine()
 		ok(t, err)
 		s := &session{machine: m}
-		among, err := choose("allocator", "tlsf,buddy,malloc segments,plan,malloc,torch,torch-expandable", contenders(), func(c contender) string { return c.name })
+		among, err := choose("allocator", "tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable", contenders(), func(c contender) string { return c.name })
 		ok(t, err)
 		for _, c := range among {
 			recording, err := s.history(t.Context(), c, requests)

@@ -58,22 +58,6 @@ func (r *random) next() uint64 {
 // below returns a number from 0 to n-1.
 func (r *random) below(n int64) int64 { return int64(r.next() % uint64(n)) }
 
-// longestRound is the largest number of requests of a planned round.
-const longestRound = 50_000
-
-// round does a round of about n requests that begin with those of a stream. For an allocator that
-// plans it is a step, unless it is so long that it would take minutes to plan.
-func (b *bench) round(n int, s allocator.Stream, requests func() (int64, error)) (int64, error) {
-	if b.plan == nil || n > longestRound {
-		return requests()
-	}
-	if err := b.plan.Begin("round", s); err != nil {
-		return 0, err
-	}
-	ops, err := requests()
-	return ops, errors.Join(err, b.plan.End())
-}
-
 // repeated returns a function that calls round often enough to be timed.
 func (b *bench) repeated(round func() (int64, error)) func() (int64, error) {
 	return func() (int64, error) {

@@ -11,8 +11,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
-
-	"mlpool/allocator"
 )
 
 // A session is one run of the command.
@@ -159,7 +157,6 @@ func (s *session) once(ctx context.Context, a contender, c testCase) (rows []row
 		under = m.wrap(d, under)
 	}
 	b := &bench{device: d, a: under, ctx: ctx, quick: s.quick, memoryOnly: a.memoryOnly, limit: s.limit}
-	b.plan, _ = allocator.As[*allocator.Plan](under)
 	err = c.run(b)
 	err = errors.Join(err, d.Synchronize())
 	if closeErr := under.Close(); err == nil { // after another error, leaks are expected

@@ -61,7 +61,6 @@ func sources(comm *nccl.Comm, stream allocator.Stream) []source {
 		{"ncclMemAlloc, registered", registered(ncclMemory, comm.Register)},
 		{"ncclMemAlloc, window", registered(ncclMemory, comm.RegisterWindow)},
 		{"pool, segments are windows", plain(pool(windows, allocator.SegmentsMalloc))},
-		{"plan, slab is a window", planned(windows, stream)},
 	}
 }
 
@@ -77,44 +76,6 @@ func registered(open func(int64) (uintptr, func() error, error), register func(u
 			return 0, nil, errors.Join(err, done())
 		}
 		return addr, func() error { return errors.Join(deregister(), done()) }, nil
-	}
-}
-
-// planned is a block of a replayed step. All ranks have the same plan, so the block has the same
-// place in their arenas.
-func planned(d allocator.Driver, stream allocator.Stream) func(int64) (uintptr, func() error, error) {
-	return func(bytes int64) (addr uintptr, done func() error, err error) {
-		p, err := allocator.NewPlan(d, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
-		if err != nil {
-			return 0, nil, err
-		}
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, p.Close())
-			}
-		}()
-		const steps = 5 // enough for a plan
-		for step := range steps {
-			if err := p.Begin("step", stream); err != nil {
-				return 0, nil, err
-			}
-			output, err := p.Alloc(bytes/2, stream, "output")
-			if err != nil {
-				return 0, nil, err
-			}
-			b, err := p.Alloc(bytes, stream, "all-reduce")
-			if err != nil {
-				return 0, nil, err
-			}
-			done = func() error { return errors.Join(p.Free(b, stream), p.Free(output, stream), p.End()) }
-			if addr = b.Addr; step < steps-1 {
-				if err := done(); err != nil {
-					return 0, nil, err
-				}
-			}
-		}
-		end := done
-		return addr, func() error { return errors.Join(end(), p.Close()) }, nil
 	}
 }
 

@@ -25,7 +25,7 @@ var compared = []struct{ allocator, label, when string }{
 	{"arena", "`arena`", "blocks are freed in reverse order"},
 	{"buddy", "`buddy`", "sizes are powers of two"},
 	{"worstfit", "`worstfit`", "never: it shows why not"},
-	{"plan", "`ALLOCATOR_TYPE=plan`", "the work repeats step by step"},
+	{"slack 1/64", "`tlsf`, `slack` 1/64", "memory is tight on several streams, and time is not"},
 	{onGPU, "`ALLOCATOR_TYPE=cuda`", "as the driver's own to compare with"},
 	{"torch", "PyTorch's", "–"},
 	{"torch-expandable", "PyTorch's, `expandable_segments`", "–"},
