@@ -55,8 +55,8 @@ int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t byt
 
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return filter((void *)arg, (mlpool_stream)stream); }
 
-// fronts has the fronts of pools by handle. Pools beyond it have none, nor have those with a trace, a plan or
-// limits by tag, which must see every call.
+// fronts has the fronts of pools by handle. Pools beyond it have none, nor have those with a trace or limits
+// by tag, which must see every call.
 enum { FRONTS = 1024 };
 static _Atomic(front *) fronts[FRONTS];
 
@@ -217,12 +217,6 @@ int mlpool_snapshot(mlpool_pool *pool, const char *path) {
   WANT(path, "path is NULL");
   return CALL(mlpool_go_snapshot, NUMBER(pool), (char *)path);
 }
-
-int mlpool_plan_begin(mlpool_pool *pool, const char *name, mlpool_stream stream) {
-  return CALL(mlpool_go_plan_begin, NUMBER(pool), (char *)name, NUMBER(stream));
-}
-
-int mlpool_plan_end(mlpool_pool *pool) { return CALL(mlpool_go_plan_end, NUMBER(pool)); }
 
 int mlpool_sleep(mlpool_pool *pool, int keep) { return CALL(mlpool_go_sleep, NUMBER(pool), keep); }
 

@@ -151,7 +151,7 @@ func mlpool_go_create(device C.int, list, environment *C.char, handle *C.uintptr
 		return fail(text, err)
 	}
 	*handle = C.uintptr_t(register(p))
-	if p.base != nil && p.trace == nil {
+	if p.trace == nil {
 		*plain = 1
 	}
 	return C.MLPOOL_OK
@@ -231,24 +231,14 @@ func mlpool_go_trim(handle C.uintptr_t, keep C.size_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error { return p.alloc.Trim(size(keep)) })
 }
 
-// onPool calls f with the pool of a handle that has no plan.
-func onPool(handle C.uintptr_t, text *C.char, f func(p *allocator.Pool) error) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		if p.base == nil {
-			return fmt.Errorf("mlpool: a pool with plan=true cannot do that: %w", errors.ErrUnsupported)
-		}
-		return f(p.base)
-	})
-}
-
 //export mlpool_go_reserve
 func mlpool_go_reserve(handle C.uintptr_t, bytes C.size_t, text *C.char) C.int {
-	return onPool(handle, text, func(p *allocator.Pool) error { return p.Reserve(size(bytes)) })
+	return flushed(handle, text, func(p *pool) error { return p.base.Reserve(size(bytes)) })
 }
 
 //export mlpool_go_set_limit
 func mlpool_go_set_limit(handle C.uintptr_t, bytes C.size_t, text *C.char) C.int {
-	return onPool(handle, text, func(p *allocator.Pool) error { return p.SetMaxBytes(size(bytes)) })
+	return flushed(handle, text, func(p *pool) error { return p.base.SetMaxBytes(size(bytes)) })
 }
 
 //export mlpool_go_set_tag_limit

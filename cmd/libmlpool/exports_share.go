@@ -92,9 +92,6 @@ func (p *pool) send(addr uintptr, c *net.UnixConn) error {
 	if e.from != nil {
 		from = e.from.alloc
 	}
-	if from == nil {
-		return fmt.Errorf("mlpool: a pool with plan=true cannot send blocks: %w", errors.ErrUnsupported)
-	}
 	parts, offset, err := from.Backing(e.block)
 	if err != nil {
 		return err

@@ -7,34 +7,11 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 
 	"mlpool/allocator"
 )
 
-// The functions that entry.c calls for plans, sleep and captures.
-
-//export mlpool_go_plan_begin
-func mlpool_go_plan_begin(handle C.uintptr_t, name *C.char, stream C.uintptr_t, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error {
-		if p.plan == nil {
-			return errNoPlan
-		}
-		return p.plan.Begin(tag(name), allocator.Stream(stream))
-	})
-}
-
-//export mlpool_go_plan_end
-func mlpool_go_plan_end(handle C.uintptr_t, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error {
-		if p.plan == nil {
-			return errNoPlan
-		}
-		return p.plan.End()
-	})
-}
-
-var errNoPlan = fmt.Errorf("mlpool: the pool was not created with plan=true: %w", errors.ErrUnsupported)
+// The functions that entry.c calls for sleep and captures.
 
 //export mlpool_go_sleep
 func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {

@@ -28,8 +28,7 @@ type pool struct {
 	handle C.uintptr_t
 	driver cudadriver.Driver
 	alloc  allocator.Allocator // serves requests outside of captures
-	base   *allocator.Pool     // alloc, or what it wraps; nil for a plan
-	plan   *allocator.Plan     // nil: no plan
+	base   *allocator.Pool     // alloc, or what it wraps
 	trace  *allocator.Trace    // nil: no trace
 	tags   *allocator.Limit    // nil: no limit by tag
 	used   atomic.Bool         // a block was allocated
@@ -54,17 +53,10 @@ func newPool(o options) (*pool, error) {
 	p.captures.pool = p
 	o.pool.OnOutOfMemory = p.outOfMemory
 	o.pool.Reclaim = p.flush
-	guarded := uncaptured{d, &p.captures.open}
-	if o.plan {
-		p.plan, err = allocator.NewPlan(guarded, o.pool)
-		p.alloc = p.plan
-	} else {
-		p.base, err = allocator.NewPool(guarded, o.pool)
-		p.alloc = p.base
-	}
-	if err != nil {
+	if p.base, err = allocator.NewPool(uncaptured{d, &p.captures.open}, o.pool); err != nil {
 		return nil, err
 	}
+	p.alloc = p.base
 	if o.traceEvents > 0 {
 		p.trace = allocator.NewTrace(p.alloc, o.traceEvents)
 		p.alloc = p.trace
@@ -85,7 +77,7 @@ type request struct {
 	try              bool // neither wait nor call the driver
 }
 
-var errTry = fmt.Errorf("mlpool: a pool with a plan, a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
+var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
 
 // allocate returns the address of a new block, and whether it is of a capture's memory.
 func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
@@ -123,7 +115,7 @@ func (p *pool) aligned(from allocator.Allocator, r request) (allocator.Block, er
 		AllocAligned(bytes, alignment int64, s allocator.Stream, tag string) (allocator.Block, error)
 	})
 	if !ok {
-		return allocator.Block{}, fmt.Errorf("mlpool: a pool with a plan, a trace or limits by tag aligns blocks to %d bytes alone: %w", allocator.Alignment, errors.ErrUnsupported)
+		return allocator.Block{}, fmt.Errorf("mlpool: a pool with a trace or limits by tag aligns blocks to %d bytes alone: %w", allocator.Alignment, errors.ErrUnsupported)
 	}
 	return a.AllocAligned(r.bytes, r.alignment, r.stream, r.tag)
 }

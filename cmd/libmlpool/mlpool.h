@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 /* The version of this interface. A change that breaks callers increases it; new functions do not. */
-#define MLPOOL_ABI 1
+#define MLPOOL_ABI 2
 
 /* mlpool_abi returns the MLPOOL_ABI of the library. */
 int mlpool_abi(void);
@@ -68,10 +68,9 @@ const char *mlpool_error(void);
  *
  * options is NULL or a list "key=value,key=value". The keys are those of the trainer's [allocator] section
  * that concern the pool (configs/README.md):
- *   strategy, reuse, segments, segment_bytes, max_segment_bytes, max_split_bytes, gc_threshold, slack,
+ *   strategy, reuse, segments, segment_bytes, max_segment_bytes, gc_threshold, slack, busy_slack,
  *   preallocate, max_bytes, max_fraction
  * and
- *   plan=true         records repeated steps and packs their blocks; see mlpool_plan_begin
  *   trace_events=N    keeps the last N calls for mlpool_snapshot; each call then takes longer
  *   keep_mapped=true  returns no memory to the driver before mlpool_destroy
  *   peers=1:2         devices whose kernels and copies may use the memory, which must be of virtual segments;
@@ -162,11 +161,6 @@ int mlpool_stats_json(mlpool_pool *pool, char *buffer, size_t size, size_t *byte
  * PyTorch's _dump_snapshot, for pytorch.org/memory_viz; ".csv", the traced calls as RMM's log; ".json", a
  * timeline of them for ui.perfetto.dev. The last two need the option trace_events. */
 int mlpool_snapshot(mlpool_pool *pool, const char *path);
-
-/* mlpool_plan_begin starts a step of that name on stream, for a pool with plan=true. Steps of a name that
- * repeat the same calls get their blocks from a plan. mlpool_plan_end ends the step. */
-int mlpool_plan_begin(mlpool_pool *pool, const char *name, mlpool_stream stream);
-int mlpool_plan_end(mlpool_pool *pool);
 
 /* mlpool_sleep waits for the work on the pool's memory and gives the memory back to the driver, but keeps
  * the addresses. With keep, the contents of live blocks go to pinned host memory. mlpool_wake maps new

@@ -39,7 +39,7 @@ import tempfile
 __all__ = ["Error", "OutOfMemoryError", "Pool", "cupy_allocator", "empty_cache", "install", "on_out_of_memory", "pool",
            "receive", "rmm_resource", "sleep", "snapshot", "stats", "wake"]
 
-ABI = 1
+ABI = 2
 OUT_OF_MEMORY = 2
 
 
@@ -84,8 +84,6 @@ _functions = {
     "reset_peaks": (_pointer,),
     "stats_json": (_pointer, _pointer, _size, ctypes.POINTER(_size)),
     "snapshot": (_pointer, _text),
-    "plan_begin": (_pointer, _text, _pointer),
-    "plan_end": (_pointer,),
     "sleep": (_pointer, _int),
     "wake": (_pointer,),
     "send": (_pointer, _pointer, _int),
@@ -234,15 +232,6 @@ class Pool:
     def snapshot(self, path):
         """Write a .pickle for pytorch.org/memory_viz, or the traced calls as .csv or .json."""
         _call("snapshot", self._handle, os.fsencode(path))
-
-    @contextlib.contextmanager
-    def step(self, name, stream=0):
-        """A step of work that repeats, for a pool with plan=True."""
-        _call("plan_begin", self._handle, name.encode(), stream)
-        try:
-            yield
-        finally:
-            _call("plan_end", self._handle)
 
     def sleep(self, keep=True):
         """Give the memory back and keep the addresses; with keep, contents go to host memory."""

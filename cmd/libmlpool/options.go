@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +19,6 @@ type options struct {
 	pool        allocator.PoolOptions
 	driver      cudadriver.Options
 	allPeers    bool // every device that can access the memory is one of driver.Peers
-	plan        bool
 	traceEvents int
 }
 
@@ -42,13 +42,12 @@ func (o *options) addPeers() error {
 
 // poolKeys are the keys of section [allocator] that configure a pool.
 var poolKeys = []string{
-	"strategy", "reuse", "segments", "segment_bytes", "max_segment_bytes", "max_split_bytes", "gc_threshold", "slack", "busy_slack",
+	"strategy", "reuse", "segments", "segment_bytes", "max_segment_bytes", "gc_threshold", "slack", "busy_slack",
 	"preallocate", "max_bytes", "max_fraction",
 }
 
 // ownKeys are the keys that section [allocator] does not have, or has with another meaning.
 var ownKeys = map[string]func(o *options, value string) error{
-	"plan":         func(o *options, v string) error { return boolean(&o.plan, v) },
 	"keep_mapped":  func(o *options, v string) error { return boolean(&o.pool.KeepMapped, v) },
 	"shareable":    func(o *options, v string) error { return boolean(&o.driver.Shareable, v) },
 	"trace_events": func(o *options, v string) error { return number(&o.traceEvents, v, 1<<30) },
@@ -125,6 +124,12 @@ func parseOptions(device int, list string, environment []string) (options, error
 
 // set sets one option.
 func (o *options) set(c *configs.Config, key, value string) error {
+	switch key {
+	case "plan":
+		return errors.New("there are no plans: remove it, and say slack=0.015625 if several streams must share little memory")
+	case "max_split_bytes":
+		return errors.New("there is no such option, and none is needed: remove it")
+	}
 	if set := ownKeys[key]; set != nil {
 		return set(o, value)
 	}

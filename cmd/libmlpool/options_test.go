@@ -17,14 +17,14 @@ func TestOptions(t *testing.T) {
 		err   string // part of the error
 	}{
 		{list: "", check: func(o options) bool {
-			return o.pool.Strategy == allocator.DefaultStrategy && !o.plan && o.traceEvents == 0 && o.driver.Device == 3
+			return o.pool.Strategy == allocator.DefaultStrategy && o.traceEvents == 0 && o.driver.Device == 3
 		}},
 		{list: " slack = 0.25 ,, max_bytes=1000000,", check: func(o options) bool { return o.pool.Slack == 0.25 && o.pool.MaxBytes == 1e6 }},
 		{list: "reuse=same-stream,segments=malloc,strategy=bestfit", check: func(o options) bool {
 			return o.pool.Reuse == allocator.ReuseSameStream && o.pool.Segments == allocator.SegmentsMalloc && o.pool.Strategy == "bestfit"
 		}},
-		{list: "plan=true,trace_events=7,shareable=1,keep_mapped=t,peers=2:0:5", check: func(o options) bool {
-			return o.plan && o.traceEvents == 7 && o.driver.Shareable && o.pool.KeepMapped && len(o.driver.Peers) == 3 && o.driver.Peers[2] == 5
+		{list: "trace_events=7,shareable=1,keep_mapped=t,peers=2:0:5", check: func(o options) bool {
+			return o.traceEvents == 7 && o.driver.Shareable && o.pool.KeepMapped && len(o.driver.Peers) == 3 && o.driver.Peers[2] == 5
 		}},
 		{list: "peers=all", check: func(o options) bool { return o.allPeers && len(o.driver.Peers) == 0 }},
 		{list: "slack=0.5", env: []string{"MLPOOL_SLACK=0.75", "MLPOOL_MAX_FRACTION=0.5", "MLPOOL_LIBRARY=/x", ""},
@@ -33,7 +33,9 @@ func TestOptions(t *testing.T) {
 		{list: "nonsense=1", err: "there are busy_slack, gc_threshold,"},
 		{list: "slack", err: "want key=value"},
 		{list: "slack=much", err: "slack"},
-		{list: "plan=2", err: "want true or false"},
+		{list: "shareable=2", err: "want true or false"},
+		{list: "plan=true", err: "option \"plan\": there are no plans: remove it, and say slack=0.015625"},
+		{env: []string{"MLPOOL_MAX_SPLIT_BYTES=4"}, err: "variable \"MLPOOL_MAX_SPLIT_BYTES\": there is no such option, and none is needed: remove it"},
 		{list: "peers=0:x", err: "want a number"},
 		{list: "trace_events=-1", err: "want a number"},
 		{list: "trace=file.csv", err: "no option"},
@@ -49,11 +51,11 @@ func TestOptions(t *testing.T) {
 }
 
 func FuzzOptions(f *testing.F) {
-	for _, list := range []string{"slack=0.5,peers=1:2", "plan=true", "max_bytes=1e9", "=", ",", "a=b=c", "strategy=\"tlsf\"", "slack=[", "x\x00=1", "a\nb=1"} {
+	for _, list := range []string{"slack=0.5,peers=1:2", "shareable=true", "max_bytes=1e9", "=", ",", "a=b=c", "strategy=\"tlsf\"", "slack=[", "x\x00=1", "a\nb=1"} {
 		f.Add(list)
 	}
 	long := strings.Repeat("\x00", 1<<16)
-	for _, list := range []string{long + "=1", long, "strategy=" + long, "slack=1" + long, "plan=" + long, "slack=" + strings.Repeat("9", 1<<16)} {
+	for _, list := range []string{long + "=1", long, "strategy=" + long, "slack=1" + long, "shareable=" + long, "slack=" + strings.Repeat("9", 1<<16)} {
 		f.Add(list)
 	}
 	f.Fuzz(func(t *testing.T, list string) {

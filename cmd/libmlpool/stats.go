@@ -94,9 +94,6 @@ func (p *pool) report() report {
 		HostWaits: st.HostWaits, Mappings: st.Mappings, Stitches: st.Stitches, Allocated: st.Allocated,
 		AllocatedPeak: st.PeakAllocated, Reserved: st.Reserved, ReservedPeak: st.PeakReserved, ByTag: allocator.ByTag(live),
 	}
-	if p.base == nil {
-		return r
-	}
 	d := p.base.Detail()
 	for _, s := range d.ByStream {
 		r.ByStream = append(r.ByStream, streamReport{s.Stream, s.Allocated, s.Reserved, s.Waiting})

@@ -42,8 +42,9 @@ static void test_options(void) {
   FAILS(mlpool_create(0, "peers=x", &pool), MLPOOL_ERROR_INVALID, "peers");
   FAILS(mlpool_create(0, NULL, NULL), MLPOOL_ERROR_INVALID, "pool is NULL");
   CHECK(mlpool_create(1000, NULL, &pool) && strlen(mlpool_error()) > 0);
-  FAILS(mlpool_check_options("plan=maybe"), MLPOOL_ERROR_INVALID, "plan");
-  CHECK(!mlpool_check_options(" plan=true, slack=0.25 ,"));
+  FAILS(mlpool_check_options("shareable=maybe"), MLPOOL_ERROR_INVALID, "shareable");
+  FAILS(mlpool_check_options("plan=true"), MLPOOL_ERROR_INVALID, "slack=0.015625");
+  CHECK(!mlpool_check_options(" keep_mapped=true, slack=0.25 ,"));
   setenv("MLPOOL_SLACK", "7", 1);
   FAILS(mlpool_check_options(NULL), MLPOOL_ERROR_INVALID, "MLPOOL_SLACK");
   CHECK(!mlpool_check_options("slack=0.5"));
@@ -72,7 +73,6 @@ static void test_blocks(void) {
   CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved < 32 * MIB);
   CHECK(!mlpool_reset_peaks(pool) && stats(pool).reserved_peak == stats(pool).reserved);
   CHECK(!mlpool_release_stream(pool, NULL));
-  FAILS(mlpool_plan_begin(pool, "step", NULL), MLPOOL_ERROR_UNSUPPORTED, "plan=true");
   FAILS(mlpool_destroy(pool), MLPOOL_ERROR_LEAK, "\"c\"");
   FAILS(mlpool_destroy(pool), MLPOOL_ERROR_CLOSED, "closed");
   FAILS(mlpool_alloc(pool, &a, 1, NULL, NULL), MLPOOL_ERROR_CLOSED, "closed");
@@ -152,18 +152,6 @@ static void test_limits(void) {
   CHECK(!mlpool_set_tag_limit(pool, "c", MIB) && !mlpool_alloc(pool, &a, MIB, NULL, "c"));
   FAILS(mlpool_alloc(pool, &b, 1, NULL, "c"), MLPOOL_ERROR_OUT_OF_MEMORY, "\"c\"");
   CHECK(!mlpool_alloc(pool, &b, 2 * MIB, NULL, "d") && !mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL));
-  CHECK(!mlpool_destroy(pool));
-}
-
-static void test_plan(void) {
-  mlpool_pool *pool = create("plan=true");
-  for (int step = 0; step < 8; step++) {
-    void *a, *b;
-    CHECK(!mlpool_plan_begin(pool, "step", NULL));
-    CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_alloc(pool, &b, 2 * MIB, NULL, "b"));
-    CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_plan_end(pool));
-  }
-  CHECK(mlpool_plan_end(pool) != MLPOOL_OK);
   CHECK(!mlpool_destroy(pool));
 }
 
@@ -275,12 +263,11 @@ int main(int count, char **args) {
   test_front();
   test_reports(args[1]);
   test_limits();
-  test_plan();
   test_sleep();
   test_captures();
   test_send();
   test_threads();
   test_fork();
-  printf("11 passed, 0 failed\n");
+  printf("10 passed, 0 failed\n");
   return 0;
 }

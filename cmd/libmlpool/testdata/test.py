@@ -32,10 +32,10 @@ class TestPool(unittest.TestCase):
             pool.alloc(1)
 
     def test_options(self):
-        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"plan": "x"}, "plan"), ({"peers": ["x"]}, "peers")):
+        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"shareable": "x"}, "shareable"), ({"plan": True}, "slack"), ({"peers": ["x"]}, "peers")):
             with self.subTest(options), self.assertRaisesRegex(mlpool.Error, text):
                 mlpool.Pool(**options)
-        mlpool.Pool(plan=True, max_bytes=64 * MIB, keep_mapped=False).close()
+        mlpool.Pool(slack=0.015625, max_bytes=64 * MIB, keep_mapped=False).close()
 
     def test_out_of_memory(self):
         pool = mlpool.Pool(max_bytes=16 * MIB)
