@@ -56,13 +56,12 @@ type Train struct {
 // Allocator is section [allocator]. The environment chooses the allocator; this configures
 // it. Sizes are in bytes.
 type Allocator struct {
-	// These keys are for a pool, and for the pool behind a plan.
+	// These keys are for a pool.
 	Strategy        string  // how a free block is chosen
 	Reuse           string  // how free memory moves between streams: "wait", "opportunistic" or "same-stream"
 	Segments        string  // "virtual", "malloc", or "": virtual if the device and the strategy can, else malloc
 	SegmentBytes    int     // of malloc segments: the unit of their sizes; 0: the pool's choice
 	MaxSegmentBytes int     // of malloc segments: the largest; 0: the pool's choice
-	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
 	GcThreshold     float64 // share of the limit from which on unused segments go back early; 0: never
 	BusySlack       float64 // of virtual segments: share of the peak that may be reserved beyond it before a stream waits for another's memory; 0: none
 	Slack           float64 // of virtual segments: share of the peak that may be reserved beyond it before memory moves; 0: the pool's choice
@@ -136,7 +135,6 @@ var keys = []key{
 	{"allocator.max_segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSegmentBytes })},
 	{"allocator.max_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxBytes })},
 	{"allocator.max_fraction", share(func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
-	{"allocator.max_split_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSplitBytes })},
 	{"allocator.gc_threshold", share(func(c *Config) *float64 { return &c.Allocator.GcThreshold })},
 	{"allocator.busy_slack", upTo(16, func(c *Config) *float64 { return &c.Allocator.BusySlack })},
 	{"allocator.slack", share(func(c *Config) *float64 { return &c.Allocator.Slack })},
@@ -240,7 +238,7 @@ func (c Config) check() (errs Errors) {
 	return errs
 }
 
-// PoolOptions returns the options of a pool, or of the pool behind a plan. The error is one of key reuse;
+// PoolOptions returns the options of a pool. The error is one of key reuse;
 // [allocator.NewPool] checks the others.
 func (a Allocator) PoolOptions() (allocator.PoolOptions, error) {
 	reuse, err := allocator.ParseReuse(a.Reuse)

@@ -30,6 +30,7 @@ func TestParseErrors(t *testing.T) {
 		{"[data]\nbsz = 3", "t.toml:2: data.bsz: unknown key, did you mean train.bsz?"},
 		{"[modle]\nfeat_dim = 3", "t.toml:1: modle: unknown key, did you mean model?"},
 		{"modle.feat_dim = 3", "t.toml:1: modle.feat_dim: unknown key, did you mean model.feat_dim?"},
+		{"[allocator]\nmax_split_bytes = 3", "t.toml:2: allocator.max_split_bytes: there is no such key, and none is needed: remove it"},
 		{"[log]\ncolour = 3", "t.toml:2: log.colour: unknown key, [log] has log_dir"},
 		{"[log]\n\"\" = 3", `t.toml:2: log."": unknown key, [log] has log_dir`},
 		{"[optimizer]", "t.toml:1: optimizer: unknown section"},
@@ -162,7 +163,6 @@ segment_bytes = 256
 max_segment_bytes = 512
 max_bytes = 6
 max_fraction = 0.5
-max_split_bytes = 4
 gc_threshold = 1
 busy_slack = 2.5
 slack = 0.25
@@ -187,7 +187,7 @@ log_dir = ""
 			Verbose: true, Profile: 8, Nvtx: true, CheckpointEvery: 9,
 		},
 		Allocator: Allocator{
-			Strategy: "buddy", Reuse: "opportunistic", Segments: "malloc", SegmentBytes: 256, MaxSegmentBytes: 512, MaxSplitBytes: 4,
+			Strategy: "buddy", Reuse: "opportunistic", Segments: "malloc", SegmentBytes: 256, MaxSegmentBytes: 512,
 			GcThreshold: 1, BusySlack: 2.5, Slack: 0.25, Preallocate: 5, ReleaseThreshold: 6,
 			MaxBytes: 6, MaxFraction: 0.5, Trace: "t.csv", TraceEvents: 7, Poison: true,
 		},

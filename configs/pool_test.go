@@ -21,7 +21,7 @@ func TestPoolOptions(t *testing.T) {
 		{"max_bytes", "4096"},
 		{"max_fraction", "0.25"},
 		{"gc_threshold", "0.5"},
-		{"slack", "0.125"},
+		{"slack", "1/8"},
 		{"preallocate", " 256 "},
 	} {
 		if err := c.Set("allocator."+key[0], key[1]); err != nil {

@@ -69,13 +69,20 @@ func powerOfTwo(lo int64, at func(*Config) *int) field {
 	})
 }
 
-// number is an integer or a float.
+// number is an integer, a float, or a string with a fraction such as 1/64.
 func number(v any) (f float64, ok bool) {
-	if i, isInt := v.(int64); isInt {
-		return float64(i), true
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	case string:
+		over, under, _ := strings.Cut(v, "/")
+		a, errA := strconv.Atoi(over)
+		b, errB := strconv.Atoi(under)
+		return float64(a) / float64(b), errA == nil && errB == nil
 	}
-	f, ok = v.(float64)
-	return f, ok
+	return 0, false
 }
 
 // share is a number from 0 to 1.

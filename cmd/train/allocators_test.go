@@ -33,8 +33,7 @@ func TestSegmentsShown(t *testing.T) {
 	for _, c := range []struct{ env, config, want string }{
 		{backend.CustomPool, "", byDefault},
 		{backend.CustomPool, `segments = "malloc"`, "malloc"},
-		{backend.PlannedPool, "", byDefault},
-		{backend.PlannedPool, `segments = "malloc"`, "malloc"},
+		{backend.CustomPool + ":segments=malloc", "", "malloc"},
 		{backend.PlainMalloc, "", ""},
 	} {
 		t.Setenv(backend.AllocatorEnv, c.env)
@@ -100,35 +99,35 @@ func TestSegmentBytesOfVirtual(t *testing.T) {
 	if hostSegments() != allocator.SegmentsVirtual {
 		t.Skip("host memory is not mapped here")
 	}
-	for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
-		t.Setenv(backend.AllocatorEnv, kind)
-		path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nsegment_bytes = 1099511627776\n")
-		if code, _, stderr := train(path); code != 0 {
-			t.Errorf("%s: exit code %d, %s", kind, code, stderr)
-		}
+	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nsegment_bytes = 1099511627776\n")
+	if code, _, stderr := train(path); code != 0 {
+		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 
-// TestCompareStrategies compares strategies. Each run has its own config, the reference is first,
-// and only the strategy that needs them has malloc segments.
-func TestCompareStrategies(t *testing.T) {
+// TestCompareOptions compares pools. Each run has its own config, the reference is first, and only the
+// strategy that needs them has malloc segments.
+func TestCompareOptions(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, "custom:buddy")
 	path, root := traintest.WriteConfig(t, "cpu", "")
-	stdout := succeeds(t, "-compare=plan:slab,custom:buddy,malloc", path)
+	stdout := succeeds(t, "-compare=custom:slab:slack=1/64,custom:buddy,malloc", path)
 	runs, err := rundir.Runs(folderOf(t, stdout))
 	if err != nil || len(runs) != 3 {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
-	for i, want := range []struct{ folder, strategy, segments string }{
-		{"custom-buddy", "buddy", "malloc"}, {"plan-slab", "slab", hostSegments()}, {"malloc", "", ""},
+	for i, want := range []struct {
+		folder, strategy, segments string
+		slack                      float64
+	}{
+		{"custom-buddy", "buddy", "malloc", 0}, {"custom-slab-slack=1-64", "slab", hostSegments(), 1. / 64}, {"malloc", "", "", 0},
 	} {
 		f := runs[i].Facts
 		if filepath.Base(runs[i].Dir) != want.folder || f.Strategy != want.strategy || f.Segments != want.segments || f.Place != i+1 || f.Status != rundir.Done {
 			t.Errorf("run %d: %s, %+v, want %+v", i, runs[i].Dir, f, want)
 		}
 		cfg, err := configs.Load(runs[i].Config())
-		if err != nil || want.strategy != "" && cfg.Allocator.Strategy != want.strategy {
-			t.Errorf("run %d: strategy %q in the config, %v", i, cfg.Allocator.Strategy, err)
+		if err != nil || want.strategy != "" && cfg.Allocator.Strategy != want.strategy || cfg.Allocator.Slack != want.slack {
+			t.Errorf("run %d: %+v in the config, %v", i, cfg.Allocator, err)
 		}
 	}
 	if to, err := filepath.EvalSymlinks(filepath.Join(root, rundir.Latest)); err != nil || filepath.Base(to) != filepath.Base(folderOf(t, stdout)) {

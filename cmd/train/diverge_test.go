@@ -70,7 +70,7 @@ func TestDivergeEndsEpoch(t *testing.T) {
 			t.Errorf("%s: %d losses in the logs, of %d steps", executor, len(losses), done)
 		}
 		page := filepath.Join(t.TempDir(), "page.html")
-		if code, stdout, stderr := train("-compare=custom,plan", "-report", page, path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
+		if code, stdout, stderr := train("-compare=custom,custom:slack=1/64", "-report", page, path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: a comparison exits with %d, %q:\n%s", executor, code, stderr, stdout)
 		}
 		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "diverged") {

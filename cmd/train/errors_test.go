@@ -45,13 +45,13 @@ func TestErrors(t *testing.T) {
 		{"missing file", "", []string{"no.toml"}, exit.Failure, "no.toml"},
 		{"unknown key", "", []string{unknownKey}, exit.Failure, "nmu_epochs"},
 		{"batch too large", "", []string{bigBatch}, exit.Failure, "301 is more than the 300 rows"},
-		{"unknown allocator", "jemalloc", []string{good}, exit.Failure, "use one of custom, plan, cuda, malloc"},
-		{"cuda allocator on the CPU", "cuda", []string{good}, exit.Failure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
-		{"graph of mallocs", "malloc", []string{graph}, exit.Failure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
+		{"unknown allocator", "jemalloc", []string{good}, exit.Failure, "use one of custom, cuda, malloc"},
+		{"cuda allocator on the CPU", "cuda", []string{good}, exit.Failure, "needs a GPU, and this run is on the CPU: use one of custom, malloc"},
+		{"graph of mallocs", "malloc", []string{graph}, exit.Failure, `cudaMalloc, which no graph can capture: use one of custom, or train.executor = "eager"`},
 		{"profile of graphs", "", []string{profile}, exit.Failure, `train.profile: needs executor = "eager"`},
 		{"unknown strategy", "", []string{strategy}, exit.Failure, `small.toml:14: allocator.strategy: is "magic", want "tlsf" or `},
 		{"segments of a strategy", "", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" is not available: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
-		{"segments of a plan", "plan", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" is not available: `},
+		{"a plan", "plan", []string{good}, exit.Failure, "ALLOCATOR_TYPE=plan: there are no plans: use custom, or custom:slack=1/64, which holds as little on several streams"},
 		{"log_dir is a file", "", []string{noLogs}, exit.Failure, "log_dir"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exit.Failure, "log_dir"},
 		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exit.Usage, "custom and custom are the same allocator"},
@@ -163,19 +163,16 @@ func TestKeyAtFault(t *testing.T) {
 		{fmt.Sprintf("[log]\nlog_dir = '%s'", file), ":4: log.log_dir: "},
 		{fmt.Sprintf("[log]\nlog_dir = '%s/x'", file), ":4: log.log_dir: "},
 	} {
-		for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
-			t.Setenv(backend.AllocatorEnv, kind)
-			text := "train.device = 'cpu'\nmodel.feat_dim = 2\n" + c.text + "\n"
-			if !strings.Contains(text, "data_dir") {
-				text += fmt.Sprintf("[data]\ndata_dir = '%s'\n", traintest.DataDir(t))
-			}
-			if !strings.Contains(text, "log_dir") {
-				text += "[log]\nlog_dir = ''\n"
-			}
-			path := filepath.Join(t.TempDir(), "c.toml")
-			traintest.Write(t, path, text)
-			fails(t, exit.Failure, "train: "+path+c.want, path)
+		text := "train.device = 'cpu'\nmodel.feat_dim = 2\n" + c.text + "\n"
+		if !strings.Contains(text, "data_dir") {
+			text += fmt.Sprintf("[data]\ndata_dir = '%s'\n", traintest.DataDir(t))
 		}
+		if !strings.Contains(text, "log_dir") {
+			text += "[log]\nlog_dir = ''\n"
+		}
+		path := filepath.Join(t.TempDir(), "c.toml")
+		traintest.Write(t, path, text)
+		fails(t, exit.Failure, "train: "+path+c.want, path)
 	}
 }
 

@@ -34,7 +34,6 @@ func TestLogsOfAllocators(t *testing.T) {
 	files := map[string]string{}
 	for _, c := range []struct{ env, name, logs string }{
 		{"", "custom", root},
-		{backend.PlannedPool, "plan", filepath.Join(root, "plan")},
 		{"custom:bestfit", "custom:bestfit", filepath.Join(root, "custom-bestfit")},
 		{backend.PlainMalloc, "malloc", filepath.Join(root, "malloc")},
 	} {
@@ -68,7 +67,7 @@ func TestLogsOfAllocators(t *testing.T) {
 			f.Config != path || f.Device != "cpu" || f.Executor != "eager" || f.Machine.Cores == 0 || len(f.Command) == 0 || f.Place != 0 {
 			t.Errorf("%q: %v, facts %+v", c.env, err, f)
 		}
-		want := map[string]string{"": "tlsf", backend.PlannedPool: "tlsf", "custom:bestfit": "bestfit"}[c.env]
+		want := map[string]string{"": "tlsf", "custom:bestfit": "bestfit"}[c.env]
 		cfg, err := configs.Load(run.Config())
 		if f.Strategy != want || err != nil || want != "" && cfg.Allocator.Strategy != want || cfg.Model.FeatDim != 24 {
 			t.Errorf("%q: strategy %q, and %q in the config; %v", c.env, f.Strategy, cfg.Allocator.Strategy, err)
@@ -123,8 +122,8 @@ func TestLogsOfRun(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	one := trainAll(t, root, path)
-	two := trainAll(t, root, "-compare=malloc,plan", path)
-	cut := trainAll(t, root, "-compare=malloc,plan", path)
+	two := trainAll(t, root, "-compare=malloc,custom", path)
+	cut := trainAll(t, root, "-compare=malloc,custom", path)
 	traintest.OK(t, os.Remove(filepath.Join(cut, rundir.ComparisonFile))) // as where it was killed
 	before := traintest.Contents(t, root)
 	for _, c := range []struct {
@@ -134,7 +133,7 @@ func TestLogsOfRun(t *testing.T) {
 		{one, one, nil},
 		{one, one, []string{"-check"}},
 		{one, one, []string{"-compare"}},
-		{filepath.Join(root, rundir.Latest, backend.PlannedPool), filepath.Join(root, rundir.Latest, backend.PlannedPool), nil},
+		{filepath.Join(root, rundir.Latest, backend.CustomPool), filepath.Join(root, rundir.Latest, backend.CustomPool), nil},
 		{two, two, nil},
 		{cut, filepath.Join(cut, backend.PlainMalloc), nil},
 	} {

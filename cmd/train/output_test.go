@@ -103,8 +103,8 @@ func TestLineWidth(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	compare := func(list string) []string { return []string{"-compare=" + list, "-set", "train.num_epochs=8", path} }
 	for _, args := range [][]string{
-		{path}, {"-list"}, {"-help"}, compare("custom,plan:bestfit,malloc,custom:sizeclass,plan:firstfit"),
-		compare("custom,plan,malloc"), compare("plan,malloc,custom:buddy"), compare("custom:slab,custom:arena,custom:bestfit"),
+		{path}, {"-list"}, {"-help"}, compare("custom,custom:bestfit,malloc,custom:sizeclass,custom:firstfit"),
+		compare("custom,custom:slack=1/64,malloc"), compare("malloc,custom:buddy"), compare("custom:slab,custom:arena,custom:bestfit"),
 	} {
 		stdout := succeeds(t, args...)
 		for line := range strings.Lines(stdout) {
@@ -165,7 +165,7 @@ func TestTerminal(t *testing.T) {
 		path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 40")
 		done := make(chan int)
 		go func() {
-			code := runProcess(context.Background(), []string{"-compare=custom,plan:bestfit", path}, s.Tty, s.Tty)
+			code := runProcess(context.Background(), []string{"-compare=custom,custom:slab", path}, s.Tty, s.Tty)
 			_, _ = s.Tty.WriteString(string(traintest.EndOfOutput)) // where it fails, read does
 			done <- code
 		}()
@@ -177,7 +177,7 @@ func TestTerminal(t *testing.T) {
 		if strings.ContainsAny(text, "|█") {
 			t.Errorf("%d columns: part of a bar is left in:\n%s", columns, text)
 		}
-		if n := len(regexp.MustCompile(`(?m)^(custom      |plan:bestfit)  epoch \d+/40`).FindAllString(text, -1)); n != 80 {
+		if n := len(regexp.MustCompile(`(?m)^(custom     |custom:slab)  epoch \d+/40`).FindAllString(text, -1)); n != 80 {
 			t.Errorf("%d columns: %d lines of epochs, want 80:\n%s", columns, n, text)
 		}
 	}

@@ -36,7 +36,7 @@ func recordings(t *testing.T, dir string) (recs []report.Recording) {
 
 func TestRecording(t *testing.T) {
 	for _, c := range []struct{ kind, executor, note string }{
-		{backend.CustomPool, "eager", ""}, {backend.PlannedPool, "eager", ""}, {backend.PlainMalloc, "eager", ""}, {backend.CustomPool, "graph", "graph"},
+		{backend.CustomPool, "eager", ""}, {backend.PlainMalloc, "eager", ""}, {backend.CustomPool, "graph", "graph"},
 	} {
 		t.Run(c.kind+" "+c.executor, func(t *testing.T) {
 			t.Setenv(backend.AllocatorEnv, c.kind)

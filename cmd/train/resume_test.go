@@ -74,12 +74,11 @@ func TestResume(t *testing.T) {
 	}{
 		{asked: 0, kind: backend.CustomPool},
 		{asked: 1, kind: backend.PlainMalloc},
-		{asked: 6, kind: backend.PlannedPool, steps: 5},
+		{asked: 6, kind: "custom:bestfit", steps: 5},
 		{asked: 20, kind: backend.CustomPool, first: 1, settings: []string{"-set", "train.executor=graph"}},
 		{asked: 28, kind: backend.CustomPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
-		{asked: 28, kind: backend.PlannedPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
 		{asked: 39, kind: backend.PlainMalloc, first: 1, steps: 18, settings: []string{"-set", "train.verbose=true"}},
-		{asked: 45, kind: backend.PlannedPool, first: 2, steps: 4, moreAsked: 8},
+		{asked: 45, kind: "custom:slack=1/64", first: 2, steps: 4, moreAsked: 8},
 	} {
 		t.Run(fmt.Sprintf("%d, %s", c.asked, c.kind), func(t *testing.T) {
 			t.Setenv(backend.AllocatorEnv, "")
@@ -228,10 +227,10 @@ func TestResumeFinished(t *testing.T) {
 func TestResumeSubject(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
-	compared := trainFor(t, 50, logDir, "-compare=custom,plan", path) // in the second epoch
-	resumed := trainAll(t, logDir, "-resume", filepath.Join(logDir, rundir.Latest, backend.PlannedPool))
+	compared := trainFor(t, 50, logDir, "-compare=custom,malloc", path) // in the second epoch
+	resumed := trainAll(t, logDir, "-resume", filepath.Join(logDir, rundir.Latest, backend.PlainMalloc))
 	sameRun(t, "of a comparison", resumed, whole)
-	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.PlannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != backend.CustomPool {
+	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.PlainMalloc) || run.Facts.Epochs != 3 || run.Facts.Allocator != backend.CustomPool {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
 	if code, _, stderr := train("-predict", predict.TestSet, compared); code != 0 {

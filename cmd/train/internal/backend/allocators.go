@@ -43,25 +43,19 @@ func (b *Backend) NewAllocator(kind string, cfg configs.Config) (allocator.Alloc
 		})
 	case PlainMalloc:
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) { return allocator.NewMalloc(b.driver()), nil })
-	case CustomPool, PlannedPool:
-		return b.newPool(kind, cfg)
+	case CustomPool:
+		return b.newPool(cfg)
 	}
 	return nil, fmt.Errorf("%s has no case in NewAllocator", kind)
 }
 
-// newPool returns a pool or a plan.
-func (b *Backend) newPool(kind string, cfg configs.Config) (allocator.Allocator, error) {
+func (b *Backend) newPool(cfg configs.Config) (allocator.Allocator, error) {
 	driver := b.driver()
 	o, err := poolOptions(cfg, driver)
 	if err != nil {
 		return nil, err
 	}
-	var a allocator.Allocator
-	if kind == PlannedPool {
-		a, err = allocator.NewPlan(driver, o)
-	} else {
-		a, err = allocator.NewPool(driver, o)
-	}
+	a, err := allocator.NewPool(driver, o)
 	if err != nil && o.PreallocateBytes > 0 { // poolOptions already made a pool without preallocation
 		err = cfg.Errorf("allocator.preallocate", "%w", err)
 	}
@@ -91,8 +85,7 @@ func (b *Backend) limited(c configs.Allocator, open func() (allocator.Allocator,
 }
 
 // NewCaptureAllocator returns the allocator for what is captured into graphs. For kind cuda it is a
-// second pool of the driver, whose requests become part of the graph; else it is a pool. A plan
-// would gain nothing, since a graph repeats its steps address by address.
+// second pool of the driver, whose requests become part of the graph; otherwise it is a pool.
 func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == CUDAAsync {
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {

@@ -13,7 +13,7 @@ import (
 func TestTraceTooLarge(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\ntrace = 'trace.csv'\ntrace_events = 1073741824\n")
 	cfg, set := traintest.Loaded(t, path)
-	needs := hostNeeds(cfg, set, []Subject{{Kind: CustomPool}, {Kind: PlannedPool}})
+	needs := hostNeeds(cfg, set, []Subject{{Kind: CustomPool}, {Kind: PlainMalloc}})
 	if err := enough(cfg, "host", 1<<50, needs...); err != nil {
 		t.Error(err)
 	}

@@ -16,41 +16,65 @@ const AllocatorEnv = "ALLOCATOR_TYPE"
 // The kinds of allocators.
 const (
 	CustomPool  = "custom" // allocator.Pool
-	PlannedPool = "plan"   // allocator.Plan
 	CUDAAsync   = "cuda"   // allocator.Async: cudaMallocAsync, cudaFreeAsync
 	PlainMalloc = "malloc" // allocator.Malloc: cudaMalloc, cudaFree
 )
 
-var AllKinds = []string{CustomPool, PlannedPool, CUDAAsync, PlainMalloc}
+var AllKinds = []string{CustomPool, CUDAAsync, PlainMalloc}
 
 // AboutKinds describes each kind in a line.
 var AboutKinds = map[string]string{
 	CustomPool:  "this program's pool (the default)",
-	PlannedPool: "the same, with each step's blocks planned once and replayed by index",
 	CUDAAsync:   "the driver's pool: cudaMallocAsync and cudaFreeAsync",
 	PlainMalloc: "no pool: cudaMalloc and cudaFree, to show the problem",
 }
 
-// A Subject is an allocator under test. Its name is its kind, as in "cuda", or with a strategy, as
-// in "custom:bestfit".
+// A Subject is an allocator under test. Its name is its kind, as in "cuda", or that of a pool with options, as
+// in "custom:bestfit" and "custom:slab:slack=1/64".
 type Subject struct {
-	Kind     string
-	Strategy string // of its pool; empty: that of the config
+	Kind    string
+	Options string // of its pool, in place of those in the config: strategies, and settings of optionKeys
 }
+
+// optionKeys are the keys of section [allocator] that the name of a subject may set.
+var optionKeys = []string{"reuse", "segments", "gc_threshold", "slack", "busy_slack"}
 
 // ParseSubject returns the subject of a name.
 func ParseSubject(name string) (Subject, error) {
-	kind, strategy, hasStrategy := strings.Cut(name, ":")
-	c := Subject{kind, strategy}
+	kind, options, hasOptions := strings.Cut(name, ":")
+	c := Subject{kind, options}
 	switch {
+	case kind == "plan":
+		return c, fmt.Errorf("there are no plans: use %s, or %s:slack=1/64, which holds as little on several streams", CustomPool, CustomPool)
 	case !slices.Contains(AllKinds, kind):
 		return c, fmt.Errorf("%q is not an allocator: use one of %s", kind, choices(kind, AllKinds))
-	case hasStrategy && !c.HasPool():
-		return c, fmt.Errorf("%s has no strategies: use %s, or %s:%s", kind, kind, CustomPool, strategy)
-	case hasStrategy && !slices.Contains(allocator.Strategies(), strategy):
-		return c, fmt.Errorf("%q is not a strategy: use one of %s", strategy, choices(strategy, allocator.Strategies()))
+	case hasOptions && !c.HasPool():
+		return c, fmt.Errorf("%s has no options: use %s, or %s:%s", kind, kind, CustomPool, options)
+	case !hasOptions:
+		return c, nil
+	}
+	cfg := configs.Default()
+	for option := range strings.SplitSeq(options, ":") {
+		if err := setOption(&cfg, option); err != nil {
+			return c, err
+		}
 	}
 	return c, nil
+}
+
+// setOption sets an option of a pool, a strategy or KEY=VALUE.
+func setOption(cfg *configs.Config, option string) error {
+	key, value, isSetting := strings.Cut(option, "=")
+	switch {
+	case isSetting && !slices.Contains(optionKeys, key):
+		return fmt.Errorf("%q cannot be set for one allocator: use one of %s", key, choices(key, optionKeys))
+	case isSetting:
+		return cfg.Set("allocator."+key, value)
+	case !slices.Contains(allocator.Strategies(), option):
+		return fmt.Errorf("%q is not a strategy: use one of %s", option, choices(option, allocator.Strategies()))
+	}
+	cfg.Allocator.Strategy = option
+	return nil
 }
 
 // choices lists names, and guesses which one word means.
@@ -63,22 +87,24 @@ func choices(word string, names []string) string {
 }
 
 func (c Subject) String() string {
-	if c.Strategy == "" {
+	if c.Options == "" {
 		return c.Kind
 	}
-	return c.Kind + ":" + c.Strategy
+	return c.Kind + ":" + c.Options
 }
 
-// File returns the name for use in file names: custom-bestfit.
-func (c Subject) File() string { return strings.ReplaceAll(c.String(), ":", "-") }
+// File returns the name for use in file names: custom-bestfit, custom-slack=1-64.
+func (c Subject) File() string { return strings.NewReplacer(":", "-", "/", "-").Replace(c.String()) }
 
 // HasPool reports whether the allocator has a pool of this program.
-func (c Subject) HasPool() bool { return c.Kind == CustomPool || c.Kind == PlannedPool }
+func (c Subject) HasPool() bool { return c.Kind == CustomPool }
 
-// Of returns cfg with the subject's strategy.
+// Of returns cfg with the subject's options.
 func (c Subject) Of(cfg configs.Config) configs.Config {
-	if c.Strategy != "" {
-		cfg.Allocator.Strategy = c.Strategy
+	if c.Options != "" {
+		for option := range strings.SplitSeq(c.Options, ":") {
+			_ = setOption(&cfg, option) // ParseSubject has checked it
+		}
 	}
 	return cfg
 }
@@ -160,5 +186,5 @@ func first(list []Subject, reference Subject, given bool, env string, cfg config
 
 // sameAllocator reports whether two subjects are the same under cfg.
 func sameAllocator(a, b Subject, cfg configs.Config) bool {
-	return a.Kind == b.Kind && (!a.HasPool() || a.Of(cfg).Allocator.Strategy == b.Of(cfg).Allocator.Strategy)
+	return a.Kind == b.Kind && (!a.HasPool() || a.Of(cfg).Allocator == b.Of(cfg).Allocator)
 }

@@ -46,9 +46,9 @@ func printList(stdout io.Writer, noGPU error) error {
 		terminal.PrintEntry(&w, column, kind, about)
 	}
 	if noGPU != nil {
-		fmt.Fprint(&w, "custom, plan and malloc hand out host memory here.\n")
+		fmt.Fprint(&w, "custom and malloc hand out host memory here.\n")
 	}
-	fmt.Fprint(&w, "\nstrategies of custom and plan, for allocator.strategy and as in\n-compare=custom:bestfit, all here:\n")
+	fmt.Fprint(&w, "\nstrategies of custom, for allocator.strategy and as in\n-compare=custom:bestfit, all here:\n")
 	for i, name := range allocator.Strategies() {
 		about := allocator.DescribeStrategy(name)
 		if i == 0 {

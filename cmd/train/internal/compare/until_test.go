@@ -35,7 +35,7 @@ func TestTarget(t *testing.T) {
 // TestReached ends a comparison once all intervals are narrow, but not before the epochs of the
 // config.
 func TestReached(t *testing.T) {
-	runs := comparisonOf([]string{"custom", "plan", "cuda"}, [][]float64{
+	runs := comparisonOf([]string{"custom", "custom:slab", "cuda"}, [][]float64{
 		{40, 41, 40, 42, 40, 41, 40, 41},
 		{40, 41, 40, 42, 40, 41, 40, 41},
 		{50, 52, 50, 52, 50, 51, 50, 53}, // up to 4 % off the median ratio

@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"mlpool/allocator"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/rundir"
@@ -68,7 +67,6 @@ func (s *session) printSummary(elapsed time.Duration) {
 		return
 	}
 	s.results().Print(s.stdout, s.finished(), s.until)
-	s.printPlans()
 	fmt.Fprintf(s.stdout, "%.1f s in all", elapsed.Seconds())
 	if s.dir != "" {
 		fmt.Fprintf(s.stdout, "; run in %s", s.dir)
@@ -100,21 +98,6 @@ func quoted(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// printPlans prints for each plan its memory and the least that its step needs, and how often it
-// was replayed and missed.
-func (s *session) printPlans() {
-	for _, r := range s.runners {
-		plan, ok := allocator.As[*allocator.Plan](r.allocs[0])
-		if !ok {
-			continue
-		}
-		for _, p := range plan.Plans() {
-			fmt.Fprintf(s.stdout, "plan of %s: arena %s, least %s; replayed %d, missed %d\n",
-				text.Count(p.Requests, "request"), text.Bytes(p.Arena), text.Bytes(p.LowerBound), p.Replays, p.Mismatches)
-		}
-	}
 }
 
 // printProfile prints where the time of a step goes. Shares are of the time from one step to the

@@ -45,7 +45,7 @@ func TestLinesFit(t *testing.T) {
 		has, hasNot string
 	}{
 		{[]*runner{{Subject: backend.Subject{Kind: backend.CustomPool}}}, "epoch 50/50  loss ", "custom"},
-		{[]*runner{{Subject: backend.Subject{Kind: backend.CustomPool, Strategy: "bestfit"}}, {Subject: backend.Subject{Kind: backend.CUDAAsync}}}, "custom:bestfit  epoch ", "driver"},
+		{[]*runner{{Subject: backend.Subject{Kind: backend.CustomPool, Options: "bestfit"}}, {Subject: backend.Subject{Kind: backend.CUDAAsync}}}, "custom:bestfit  epoch ", "driver"},
 	} {
 		var out bytes.Buffer
 		s := &session{runners: c.runners, stdout: &out, bound: 50}
@@ -60,10 +60,10 @@ func TestLinesFit(t *testing.T) {
 
 func TestLogDir(t *testing.T) {
 	for c, want := range map[backend.Subject]string{
-		{Kind: backend.CustomPool}:                       "logs",
-		{Kind: backend.CUDAAsync}:                        "logs/cuda",
-		{Kind: backend.CustomPool, Strategy: "bestfit"}:  "logs/custom-bestfit",
-		{Kind: backend.PlannedPool, Strategy: "bestfit"}: "logs/plan-bestfit",
+		{Kind: backend.CustomPool}:                        "logs",
+		{Kind: backend.CUDAAsync}:                         "logs/cuda",
+		{Kind: backend.CustomPool, Options: "bestfit"}:    "logs/custom-bestfit",
+		{Kind: backend.CustomPool, Options: "slack=1/64"}: "logs/custom-slack=1-64",
 	} {
 		if got := logDir("logs", c); filepath.ToSlash(got) != want {
 			t.Errorf("%s: %q, want %q", c, got, want)

@@ -53,8 +53,8 @@ type Facts struct {
 	// kernels that the program prefers.
 	Kernels json.RawMessage `json:"kernels,omitempty"`
 
-	Name      string `json:"name"`               // of the allocator as the user gave it: custom, custom:bestfit
-	Allocator string `json:"allocator"`          // its kind: custom, plan, cuda or malloc
+	Name      string `json:"name"`               // of the allocator as the user gave it: custom, custom:bestfit, custom:slack=1/64
+	Allocator string `json:"allocator"`          // its kind: custom, cuda or malloc
 	Strategy  string `json:"strategy,omitempty"` // of an allocator that has a pool
 	Segments  string `json:"segments,omitempty"` // likewise: virtual, malloc, or both
 	Seed      uint64 `json:"seed"`

@@ -46,13 +46,13 @@ func TestRuns(t *testing.T) {
 	logDir := t.TempDir()
 	compared, err := Make(logDir, start, "compare")
 	traintest.OK(t, errors.Join(err, Point(compared)))
-	for i, name := range []string{"plan", "custom-bestfit", "cuda"} {
+	for i, name := range []string{"custom", "custom-bestfit", "cuda"} {
 		write(t, filepath.Join(compared, name), Facts{Place: i + 1})
 	}
 	write(t, filepath.Join(compared, "other"), Facts{})
 	for dir, want := range map[string]string{
-		compared:                         "[plan custom-bestfit cuda]",
-		filepath.Join(logDir, Latest):    "[plan custom-bestfit cuda]",
+		compared:                         "[custom custom-bestfit cuda]",
+		filepath.Join(logDir, Latest):    "[custom custom-bestfit cuda]",
 		filepath.Join(compared, "cuda"):  "[cuda]",
 		filepath.Join(compared, "other"): "[other]",
 	} {
@@ -75,7 +75,7 @@ func TestNoRunButNewer(t *testing.T) {
 		traintest.OK(t, err)
 		return dir
 	}
-	old, newer, compared := make(0, "custom"), make(time.Second, "plan"), make(time.Minute, "compare")
+	old, newer, compared := make(0, "custom"), make(time.Second, "malloc"), make(time.Minute, "compare")
 	write(t, old, Facts{})
 	write(t, newer, Facts{})
 	for _, c := range []struct {
