@@ -105,7 +105,7 @@ func TestOutOfMemoryOnGPU(t *testing.T) {
 		"limit":    pool(allocator.PoolOptions{MaxBytes: 256 << 20}),
 		"fraction": pool(allocator.PoolOptions{MaxFraction: 0.01}),
 		"card":     pool(allocator.PoolOptions{}),
-		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(cudadriver.Driver{}), nil },
+		"malloc":   func() (allocator.Allocator, error) { return allocator.NewMalloc(cudadriver.Driver{}), nil },
 		"async": func() (allocator.Allocator, error) {
 			p, err := cudadriver.NewMemPool()
 			return allocator.NewAsync(p), err

@@ -35,10 +35,10 @@ func writeTrace(t *testing.T, name, text string) string {
 // other errors.
 func TestBadTraces(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                               "is empty",
-		header + "1,0,allocate,x,4,0\n":  `line 2: "x" is not a pointer`,
-		"\x80\x04cos\nsystem\n":          "byte 2: opcode 0x63",
-		`{"traceEvents": []}`:            "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
+		"":                              "is empty",
+		header + "1,0,allocate,x,4,0\n": `line 2: "x" is not a pointer`,
+		"\x80\x04cos\nsystem\n":         "byte 2: opcode 0x63",
+		`{"traceEvents": []}`:           "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
 	} {
 		for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
 			path := writeTrace(t, "bad.csv", text)
