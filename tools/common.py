@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import gzip
 import importlib.util
-import json
 import math
 import os
 import signal
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -57,37 +57,50 @@ def rank_environments(ranks):
     return [{k: str(v) for k, v in (world | {"RANK": rank, "LOCAL_RANK": rank}).items()} for rank in range(ranks)]
 
 
-def call_train(train, *arguments, timeout=None, ranks=1):
-    """Runs train as ranks processes on the default allocator and returns the standard output of rank 0. timeout is in seconds."""
-    inherited = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
-    started = []
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
+stopped = threading.Event()  # ends all calls
+
+
+def call(command, environments=(None,), timeout=math.inf):
+    """Runs a command once with each environment, all at the same time, and returns what the first prints. timeout is in
+    seconds. If one fails or none is done in time, it ends them all, each with its process group."""
+    processes = []
+    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as said:
         try:
-            for env in rank_environments(ranks):
+            for env in environments:
+                to = subprocess.DEVNULL if processes else out
+                # In a session of its own, Ctrl-C goes to this script alone, which ends the group.
                 process = subprocess.Popen(
-                    [str(train.resolve()), *map(str, arguments)],
-                    env=inherited | env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL if started else subprocess.PIPE,
-                    stderr=said,
-                    text=True,
-                    errors="replace",
+                    command, env=env, stdin=subprocess.DEVNULL, stdout=to, stderr=said, start_new_session=True
                 )
-                started.append(process)
-            stdout, _ = started[0].communicate(timeout=timeout)
-            statuses = [process.wait(timeout) for process in started]
+                processes.append(process)
+            end, failed = time.monotonic() + timeout, False
+            while None in (statuses := [process.poll() for process in processes]):
+                if any(statuses) and not failed:
+                    end, failed = min(end, time.monotonic() + 5), True  # the others may say why
+                if time.monotonic() > end or stopped.is_set():
+                    break
+                time.sleep(0.02)
         except OSError as err:
-            raise Failed(f"{train.name} does not start: {err.strerror}") from err
-        except subprocess.TimeoutExpired as err:
-            raise Failed(f"not done after {timeout:g} s") from err
+            raise Failed(f"{Path(command[0]).name} does not start: {err.strerror}") from err
         finally:
-            for process in started:
-                with process:
-                    process.kill()
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        out.seek(0)
         said.seek(0)
-        if failed := [status for status in statuses if status != 0]:
-            raise Failed(last_line(said.read()) or f"exit status {failed[0]}")
-    return stdout
+        if any(statuses):
+            raise Failed(last_line(said.read()) or f"ended with exit status {next(filter(None, statuses))}")
+        if None in statuses:
+            raise Failed("interrupted" if stopped.is_set() else f"not done after {timeout:g} s")
+        return out.read()
+
+
+def call_train(train, *arguments, timeout=math.inf, ranks=1):
+    """Runs train as ranks processes on the default allocator and returns the standard output of rank 0."""
+    inherited = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
+    command = [str(train.resolve()), *map(str, arguments)]
+    return call(command, [inherited | env for env in rank_environments(ranks)], timeout)
 
 
 def gpu_and_driver(gpu=None):
@@ -106,76 +119,6 @@ def columns(lines):
     """Rows of cells as aligned lines; the first column is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines)]
     return ["  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])]) for line in lines]
-
-
-class Workers:
-    """Processes that answer each request, a line of JSON, with a line of JSON: one process for each environment, which
-    all get the request, and of which the first answers. Each is the leader of a process group, which ends with it."""
-
-    def __init__(self, command, environments, timeout):
-        """Starts the processes. timeout is the limit of an answer in seconds."""
-        self.timeout = timeout
-        self.processes = []
-        self.said = tempfile.TemporaryFile("w+", errors="replace")
-        answers, end = os.pipe()
-        self.answers = open(answers, errors="replace")
-        try:
-            for env in environments:
-                process = subprocess.Popen(
-                    command,
-                    env=env,
-                    stdin=subprocess.PIPE,
-                    stdout=end,
-                    stderr=self.said,
-                    text=True,
-                    start_new_session=True,  # Ctrl-C goes to the script, which ends the group
-                )
-                self.processes.append(process)
-        finally:
-            os.close(end)
-
-    def ask(self, request=None):
-        """Sends a request and returns the answer; without a request it reads a worker's first message."""
-        late = threading.Event()
-        timer = threading.Timer(self.timeout, lambda: (late.set(), self.kill()))
-        timer.start()
-        try:
-            for process in self.processes if request is not None else []:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-            answer = self.answers.readline()
-        except BrokenPipeError:
-            answer = ""
-        finally:
-            timer.cancel()
-        if late.is_set():
-            raise Failed(f"not done after {self.timeout:g} s")
-        try:
-            return json.loads(answer)
-        except ValueError:
-            raise Failed(self.last_words()) from None
-
-    def last_words(self):
-        """The last line of output once a process has ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.processes[0].wait(5)
-        statuses = [process.poll() for process in self.processes]
-        self.said.seek(0)
-        return last_line(self.said.read()) or f"ended with exit status {next(filter(None, statuses), 0)}"
-
-    def kill(self):
-        for process in self.processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    def close(self):
-        self.kill()
-        for process in self.processes:
-            process.wait()
-            with contextlib.suppress(BrokenPipeError):  # an unread request
-                process.stdin.close()
-        self.answers.close()
-        self.said.close()
 
 
 def read_idx(folder, name, dims):

@@ -6,6 +6,11 @@ the precisions of the runs: tf32, and bf16 under torch.autocast.
 
     tools/numerics.py --train build/train --mnist MNIST_DIR -o numerics.csv
 
+--logs keeps the logs of all runs, from which tools/plot draws the losses of mlpool and of PyTorch:
+
+    tools/numerics.py ... --seeds 1 --runs graph:fp32 --logs logs/numerics
+    go run ./tools/plot -o losses.png -smooth 50 ours=logs/numerics/0/graph-fp32 torch=logs/numerics/0/torch-fp32
+
 Needs numpy and torch, and a GPU for tf32 and 3xtf32. Differences are the largest of
 all seeds, in nats. Accuracies are the mean and the range over the seeds. A graph run
 is also compared with the eager run of its precision: their losses should be identical
@@ -42,6 +47,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=300, help="number of steps in float64")
     parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="default: all that the device supports")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="a new folder for the logs of the runs")
     parser.add_argument("-o", type=Path, metavar="CSV", default=Path("numerics.csv"))
     return parser.parse_args()
 
@@ -51,12 +57,12 @@ if __name__ == "__main__":
 common.need("numpy", "torch")
 import numpy as np
 import torch
-import torch_comparison as tc
+import torch_trainer
 
 EXECUTORS = ["eager", "graph"]
 PRECISIONS = ["fp32", "tf32", "3xtf32", "bf16"]
 ON_CPU = ["fp32", "bf16"]
-TORCH = {"fp32": "highest", "tf32": "high", "bf16": "highest"}  # what PyTorch calls the precision of float32 products
+TORCH = ["fp32", "tf32", "bf16"]  # precisions of PyTorch too
 WINDOWS = [(0, 50), (50, 100)]  # of steps, each with its largest difference
 BF16_DIFFERENCE = 3  # times PyTorch's
 BF16_ACCURACY = 0.003
@@ -146,32 +152,42 @@ def read_export(args, export, seed):
     return run
 
 
-def run_float64(args, export, run, x, y):
+def load_array(export, name):
+    try:
+        return torch.from_numpy(np.load(export / name))
+    except (OSError, ValueError, EOFError) as err:
+        fail(f"train -export wrote no {name}: {err}")
+
+
+def run_torch(trainer, export, run, precision):
+    """Trains in PyTorch from the weights and the batches of an export. Yields losses and accuracy of each epoch."""
+    kind = torch.float64 if precision == "fp64" else torch.float32
+    names = (f"w{i}.npy" for i in range(run["num_layers"] + 1))
+    weights = [load_array(export, name).to(trainer.device, kind) for name in names]
+    orders = (load_array(export, f"order{epoch}.npy") for epoch in range(run["num_epochs"]))
+    epochs = trainer.train(weights, run["bsz"], run["learning_rate"], precision, lambda order: order.copy_(next(orders)))
+    for _, (_, losses, accuracy) in zip(range(run["num_epochs"]), epochs):
+        yield losses.numpy(), accuracy
+
+
+def run_float64(args, trainer, export, run):
     """Returns the losses of the first steps in float64."""
-    weights = tc.load_weights(export, run, x.device, torch.float64)
-    losses = []
-    for epoch in range(run["num_epochs"]):
-        order = tc.load_order(export, epoch, len(x), x.device)
-        order = order[: (args.steps - len(losses)) * run["bsz"]]
-        losses.extend(tc.train_epoch(weights, x[order], y[order], run["bsz"], run["learning_rate"]).tolist())
-        if len(losses) == args.steps:
+    losses = np.empty(0)
+    for of_epoch, _ in run_torch(trainer, export, run, "fp64"):
+        losses = np.append(losses, of_epoch)
+        if len(losses) >= args.steps:
             break
-    return np.array(losses)
+    return losses[: args.steps]
 
 
-def run_torch(export, run, precision, train, val):
-    """Trains in PyTorch."""
-    (x, y), (val_x, val_y) = train, val
-    weights = tc.load_weights(export, run, x.device)
-    losses, accs = [], []
-    torch.set_float32_matmul_precision(TORCH[precision])
-    with tc.autocast(precision, x.device):
-        for epoch in range(run["num_epochs"]):
-            order = tc.load_order(export, epoch, len(x), x.device)
-            losses.extend(tc.train_epoch(weights, x[order], y[order], run["bsz"], run["learning_rate"]).tolist())
-            accs.append(tc.validate(weights, val_x, val_y, run["bsz"])[1])
-    torch.set_float32_matmul_precision("highest")
-    return Result(losses, accs)
+def log_torch(trainer, export, run, precision, folder):
+    """Trains in PyTorch, writes the losses as train does, and returns the result."""
+    epochs = list(run_torch(trainer, export, run, precision))
+    losses = np.concatenate([of_epoch for of_epoch, _ in epochs])
+    folder.mkdir()
+    # str writes the shortest decimal that reads back as the same float32; format does not.
+    (folder / "train_losses.txt").write_text("".join(f"{str(v)}\n" for v in losses))
+    return Result(losses, [accuracy for _, accuracy in epochs])
 
 
 def summary(results, references):
@@ -228,10 +244,7 @@ def print_table(rows, steps):
             + [f"{row[f'max_diff_{a}_{b - 1}']:.2e}" for a, b in WINDOWS]
             + [f"{row['mean_diff']:.2e}", accuracy(row, "last"), accuracy(row, "best"), row["equals_eager"] or "–"]
         )
-    widths = [max(map(len, column)) for column in zip(*table)]
-    for line in table:
-        cells = [line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:])]
-        print("  ".join(cells))
+    print("\n".join(common.columns(table)))
 
 
 def write_csv(path, comment, rows):
@@ -254,6 +267,8 @@ def checked_runs(args):
             fail(f"no file {path}")
     if not args.o.resolve().parent.is_dir():
         fail(f"the folder of {args.o} does not exist")
+    if args.logs and args.logs.exists():
+        fail(f"{args.logs} exists: name a new folder")
     if args.seeds < 1 or args.epochs < 1:
         fail("need at least one seed and one epoch")
     if args.steps < WINDOWS[-1][1]:
@@ -263,39 +278,43 @@ def checked_runs(args):
     return runs
 
 
+def train_seed(args, runs, trainer, seed, folder):
+    """Trains with a seed. Returns the losses in float64, and the result of each run and yardstick by its name."""
+    export = folder / "export"
+    folder.mkdir(parents=True)
+    found = {}
+    for i, (executor, precision) in enumerate(runs):
+        at = folder / f"{executor}-{precision}"
+        # The first run of a seed exports the initial state of all its runs.
+        found[f"{executor}:{precision}"] = run_train(args, executor, precision, seed, at, None if i else export)
+    run = read_export(args, export, seed)
+    steps = args.epochs * -(-len(trainer.x) // run["bsz"])
+    if args.steps > steps:
+        fail(f"--steps {args.steps} is more than the {steps} of {args.epochs} epochs")
+    for name, precision in yardsticks_of(runs).items():
+        found[name] = log_torch(trainer, export, run, precision, folder / f"torch-{precision}")
+    for name, r in found.items():
+        have, want = (len(r.losses), len(r.accs)), (steps, args.epochs)
+        if have != want:
+            fail(f"{name}, seed {seed}: {have[0]} steps in {have[1]} epochs, not {want[0]} in {want[1]}")
+        print(f"seed {seed}  {name:12}  val acc {100 * r.accs[-1]:.2f} %", file=sys.stderr, flush=True)
+    return run_float64(args, trainer, export, run), found
+
+
 def main(args):
     runs = checked_runs(args)
-    device = torch.device(args.device)
-    torch.set_float32_matmul_precision("highest")
-    train, val = (tc.load_samples(args.mnist, prefix, device) for prefix in ("train", "t10k"))
-    exact_x, exact_y = tc.load_samples(args.mnist, "train", device, torch.float64)
-    yardsticks = yardsticks_of(runs)
-
-    results = {f"{e}:{p}": [] for e, p in runs} | {name: [] for name in yardsticks}
+    try:
+        trainer = torch_trainer.Trainer(args.mnist, args.device)
+    except common.Failed as err:
+        fail(err)
+    results = {name: [] for name in [f"{e}:{p}" for e, p in runs] + list(yardsticks_of(runs))}
     references = []
     with tempfile.TemporaryDirectory(prefix="numerics-") as tmp:
         for seed in range(args.seeds):
-            folder = Path(tmp) / str(seed)
-            folder.mkdir()
-            export = folder / "export"
-            for i, (executor, precision) in enumerate(runs):
-                at = folder / f"{executor}-{precision}"
-                # The first run of a seed exports the initial state of all its runs.
-                result = run_train(args, executor, precision, seed, at, None if i else export)
-                results[f"{executor}:{precision}"].append(result)
-            run = read_export(args, export, seed)
-            steps = args.epochs * -(-len(exact_x) // run["bsz"])
-            if args.steps > steps:
-                fail(f"--steps {args.steps} is more than the {steps} of {args.epochs} epochs")
-            references.append(run_float64(args, export, run, exact_x, exact_y))
-            for name, precision in yardsticks.items():
-                results[name].append(run_torch(export, run, precision, train, val))
-            for name, of_seeds in results.items():
-                r = of_seeds[-1]
-                have, want = (len(r.losses), len(r.accs)), (steps, args.epochs)
-                if have != want:
-                    fail(f"{name}, seed {seed}: {have[0]} steps in {have[1]} epochs, not {want[0]} in {want[1]}")
-                print(f"seed {seed}  {name:12}  val acc {100 * r.accs[-1]:.2f} %", file=sys.stderr, flush=True)
+            reference, found = train_seed(args, runs, trainer, seed, (args.logs or Path(tmp)) / str(seed))
+            references.append(reference)
+            for name, result in found.items():
+                results[name].append(result)
 
     rows = []
     for name, of_seeds in results.items():

@@ -9,7 +9,7 @@ from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
-with mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in ("numpy", "torch", "torch.nn", "torch.nn.functional")}):
+with mock.patch.dict(sys.modules, {name: mock.MagicMock(__version__="2") for name in ("numpy", "torch", "torch.distributed", "torch.nn", "torch.nn.functional")}):
     import common
     import numerics
 

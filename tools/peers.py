@@ -7,7 +7,7 @@ including the short last batch.
     tools/peers.py ... --gpus 2 --append    # data parallel, after one GPU in the same CSV
 
 mlpool uses the graph executor. In JAX the whole epoch is one jitted function; in PyTorch a
-step is a CUDA graph. Each framework runs in its own process, one at a time on the GPU. The
+step is a CUDA graph. Each training runs in its own process, one at a time on the GPU. The
 first epoch, which compiles, does not count. Large shapes are measured for fewer epochs, but
 at least three. A framework that is not installed, a training that fails and one that takes
 longer than --timeout are reported in one line each and leave no row.
@@ -27,6 +27,7 @@ continues such a file. Needs only Python and the frameworks to compare.
 """
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -37,7 +38,7 @@ sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed, choices
 from peers_table import KEY, NAMES, PRECISIONS, Table, fail, machine, say, scaling_of, table_of, theirs
-from peers_trainers import LEARNING_RATE, Job, Missing, Ours, Worker, serve
+from peers_trainers import LEARNING_RATE, Job, Missing, Ours, Worker, work
 
 SHAPES = [f"{w}x{b}" for w in (100, 333, 784, 1024, 2048, 4096) for b in (61, 64, 256, 1024, 4096)] + ["4096x8192"]
 NOTE = (
@@ -58,28 +59,25 @@ def measure(args, table):
     failed = tried = 0
     for name in args.frameworks:
         peer = Ours(args) if name == "ours" else Worker(name, args)
-        try:
-            for job in jobs_of(args, name):
-                row = {"framework": name} | {k: getattr(job, k) for k in KEY[1:]}
-                if table.has(row):
-                    continue
-                tried += 1
-                try:
-                    median, low, high, epochs, accuracy = peer.train(job)
-                except Missing as err:
-                    say(f"{NAMES[name]} is left out: {err}")
-                    tried -= 1
-                    break
-                except Failed as err:
-                    say(f"{NAMES[name]} {job}: {err}")
-                    failed += 1
-                    continue
-                ms = {k: f"{v:.4g}" for k, v in (("ms", median), ("min", low), ("max", high))}
-                figures = {"epochs": epochs, "accuracy": f"{accuracy:.4f}", "flop_step": job.flop_step()}
-                table.add(row | {"version": peer.version} | ms | figures)
-                say(f"{NAMES[name]} {job}: {ms['ms']} ms")
-        finally:
-            peer.close()
+        for job in jobs_of(args, name):
+            row = {"framework": name} | {k: getattr(job, k) for k in KEY[1:]}
+            if table.has(row):
+                continue
+            tried += 1
+            try:
+                median, low, high, epochs, accuracy = peer.train(job)
+            except Missing as err:
+                say(f"{NAMES[name]} is left out: {err}")
+                tried -= 1
+                break
+            except Failed as err:
+                say(f"{NAMES[name]} {job}: {err}")
+                failed += 1
+                continue
+            ms = {k: f"{v:.4g}" for k, v in (("ms", median), ("min", low), ("max", high))}
+            figures = {"epochs": epochs, "accuracy": f"{accuracy:.4f}", "flop_step": job.flop_step()}
+            table.add(row | {"version": peer.version} | ms | figures)
+            say(f"{NAMES[name]} {job}: {ms['ms']} ms")
     return failed, tried
 
 
@@ -119,6 +117,7 @@ def parse_args(argv):
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one training; default: %(default)s")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu computes in fp32, or in bf16 if asked")
     parser.add_argument("--worker", choices=["jax", "torch"], help=argparse.SUPPRESS)
+    parser.add_argument("--job", help=argparse.SUPPRESS)  # of a worker
     args = parser.parse_args(argv)
     if args.worker:
         return args
@@ -154,8 +153,8 @@ def main(argv):
     args = parse_args(argv)
     if args.worker:
         answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # keeps what libraries print out of the answers
-        serve(args.worker, args, sys.stdin, answers)
+        os.dup2(2, 1)  # keeps what libraries print out of the answer
+        print(json.dumps(work(args.worker, args)), file=answers, flush=True)
         return 0
     what = NOTE.format(args.samples, args.validated, LEARNING_RATE)
     table = Table(args.csv, args.append, what, machine(args.device), command(args))

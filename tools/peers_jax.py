@@ -2,7 +2,6 @@
 rows of a batch are sharded over a mesh; every GPU has the weights and the samples."""
 
 import functools
-import gc
 import math
 import time
 
@@ -89,22 +88,14 @@ class Trainer:
         x = np.frombuffer(images, np.uint8).reshape(n, -1).astype(np.float32) / 255
         return jnp.asarray(x), jnp.asarray(np.frombuffer(labels, np.uint8), jnp.int32)
 
-    def train(self, job):
-        """Returns the milliseconds of each epoch, the first of which compiles, and the last accuracy."""
-        with jax.default_matmul_precision(PRECISIONS[job.precision]):
-            try:
-                return self.epochs(job)
-            finally:
-                jax.clear_caches()
-                gc.collect()
-
     def images(self, job):
         """The samples with images of the type to compute in."""
         x, y, val_x, val_y = self.samples
         kind = jnp.bfloat16 if job.precision == "bf16" else jnp.float32
         return x.astype(kind), y, val_x.astype(kind), val_y
 
-    def epochs(self, job):
+    def train(self, job):
+        """Returns the milliseconds of each epoch, the first of which compiles, and the last accuracy."""
         samples = self.images(job)
         draw = np.random.default_rng(0)
         widths = job.widths()
@@ -132,3 +123,9 @@ class Trainer:
             _, _, accuracy = jax.device_get(results)  # waits for the device
             ms.append(1e3 * (time.perf_counter() - start))
         return ms, float(accuracy)
+
+
+def measure(job, mnist, device):
+    """Trains a job of peers.py. Returns the milliseconds of each epoch and the last accuracy."""
+    with jax.default_matmul_precision(PRECISIONS[job.precision]):
+        return Trainer(mnist, device, job.gpus).train(job)

@@ -71,7 +71,7 @@ def absent(*modules):
 
 
 class Frameworks(unittest.TestCase):
-    """The scripts of JAX and PyTorch, without them."""
+    """The script of JAX, without it."""
 
     def test_jax(self):
         with absent("jax", "jax.numpy", "jax.sharding", "numpy"):
@@ -87,47 +87,27 @@ class Frameworks(unittest.TestCase):
             self.assertEqual((products, y, val_y), ([(kind, kind)] * 3, labels, labels))
             self.assertIn(precision, peers_jax.PRECISIONS)
 
-    def test_torch(self):
-        with absent("numpy", "torch", "torch.distributed", "torch.nn", "torch.nn.functional"):
-            import peers_torch
-        torch = peers_torch.tc.torch
-        for precision in ("tf32", "fp32", "bf16"):
-            peers_torch.tc.autocast(precision, types.SimpleNamespace(type="cuda"))
-            torch.autocast.assert_called_with("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
-            self.assertIn(precision, peers_torch.PRECISIONS)
 
-
-class Serve(unittest.TestCase):
-    def serve(self, trainer, *requests):
-        module = types.SimpleNamespace(VERSION="1.2", Trainer=trainer)
-        answers = io.StringIO()
-        with mock.patch.dict(sys.modules, peers_fake=module):
-            peers.serve("fake", Namespace(mnist="m", device="cuda", gpus=1), requests, answers)
-        return [json.loads(line) for line in answers.getvalue().splitlines()]
+class Work(unittest.TestCase):
+    def work(self, measure):
+        args = Namespace(mnist="m", device="cuda", job=json.dumps(vars(peers.Job("tf32", 3, 2, 2, 1, 1, 4))))
+        with mock.patch.dict(sys.modules, torch_trainer=types.SimpleNamespace(VERSION="1.2", measure=measure)):
+            return peers.work("torch", args)
 
     def test_answers(self):
-        class Trainer:
-            def __init__(self, *where):
-                self.where = where
+        want = {"version": "1.2", "ms": [[4, 3, 3, 10], "m", "cuda"], "accuracy": 0.5}
+        self.assertEqual(self.work(lambda job, *where: ([job.widths(), *where], 0.5)), want)
 
-            def train(self, job):
-                if job.precision == "fp32":
-                    raise ValueError("two\nlines")
-                return [job.widths(), self.where], 0.5
+    def test_failures(self):
+        def fails(error):
+            def measure(*_):
+                raise error
 
-        want = {"ms": [[4, 3, 3, 10], ["m", "cuda", 1]], "accuracy": 0.5}
-        failed = {"failed": "ValueError: two"}
-        precisions = ("tf32", "fp32", "tf32")
-        for rank, wanted in [("0", [{"version": "1.2"}, want, failed, want]), ("1", [failed])]:
-            with mock.patch.dict(os.environ, RANK=rank):
-                answers = self.serve(Trainer, *(json.dumps(vars(peers.Job(p, 3, 2, 2, 1, 1, 4))) for p in precisions))
-                self.assertEqual(answers, wanted)
+            return measure
 
-    def test_no_device(self):
-        def trainer(*where):
-            raise common.Failed("no GPU")
-
-        self.assertEqual(self.serve(trainer, "{}"), [{"failed": "no GPU"}])
+        self.assertEqual(self.work(fails(common.Failed("no GPU"))), {"missing": "no GPU"})
+        with self.assertRaisesRegex(SystemExit, "^ValueError: two$"):
+            self.work(fails(ValueError("two\nlines")))
 
 
 class Machine(unittest.TestCase):

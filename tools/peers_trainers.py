@@ -1,4 +1,4 @@
-"""The trainers that peers.py compares: mlpool, and a worker process for JAX or PyTorch."""
+"""The trainers that peers.py compares. Each training has processes of its own, one for each GPU or, in JAX, one."""
 
 import dataclasses
 import importlib
@@ -55,7 +55,7 @@ class Missing(Failed):
 
 
 class Ours:
-    """mlpool: a process for each training, and for each of its GPUs."""
+    """mlpool."""
 
     def __init__(self, args):
         self.args = args
@@ -100,9 +100,6 @@ class Ours:
         except (ValueError, KeyError, IndexError) as err:
             raise Failed(f"{self.args.train.name} -json has another format: {err!r}") from err
 
-    def close(self):
-        pass
-
 
 def version_of(run):
     """The commit that train was built from, if known, and the toolkit of its kernels."""
@@ -112,71 +109,37 @@ def version_of(run):
     return version + (f"+cuda{toolkit}" if toolkit else "")
 
 
-def worker_command(name, args):
-    flags = {"worker": name, "mnist": args.mnist, "device": args.device, "gpus": args.gpus}
+def worker_command(name, args, job):
+    flags = {"worker": name, "mnist": args.mnist, "device": args.device, "job": json.dumps(dataclasses.asdict(job))}
     return [sys.executable, str(Path(__file__).with_name("peers.py"))] + [word for k, v in flags.items() for word in (f"--{k}", str(v))]
 
 
 class Worker:
-    """JAX or PyTorch: one process for all trainings, or one per GPU for PyTorch. They start again after a failure."""
+    """JAX or PyTorch."""
 
     def __init__(self, name, args):
-        self.command = worker_command(name, args)
-        self.ranks = args.gpus if name == "torch" else 1
-        self.timeout = args.timeout
-        self.workers = None
-        self.version = ""  # known once the process has started
+        self.name, self.args = name, args
+        self.version = ""  # known after the first training
 
     def train(self, job):
-        try:
-            if not self.workers:
-                self.start()
-            answer = self.workers.ask(dataclasses.asdict(job))
-            if "failed" in answer:
-                raise Failed(answer["failed"])
-        except Failed:
-            self.close()
-            raise
+        ranks = common.rank_environments(job.gpus if self.name == "torch" else 1)
+        command = worker_command(self.name, self.args, job)
+        answer = json.loads(common.call(command, [os.environ | env for env in ranks], self.args.timeout))
+        if "missing" in answer:
+            raise Missing(answer["missing"])
+        self.version = answer["version"]
         ms = answer["ms"][1:]  # the first epoch compiled
         return [statistics.median(ms), min(ms), max(ms), len(ms), answer["accuracy"]]
 
-    def start(self):
-        environments = [os.environ | env for env in common.rank_environments(self.ranks)]
-        self.workers = common.Workers(self.command, environments, self.timeout)
-        try:
-            hello = self.workers.ask()
-        except Failed as err:
-            raise Missing(str(err)) from err
-        if "failed" in hello:
-            raise Missing(hello["failed"])
-        self.version = hello["version"]
 
-    def close(self):
-        if self.workers:
-            self.workers.close()
-        self.workers = None
-
-
-def serve(name, args, requests, answers):
-    """Runs a worker: prints its version, then one line of JSON per request. Only rank 0 and ranks that fail answer."""
-    rank = int(os.environ.get("RANK", 0))
-
-    def answer(**fields):
-        if rank == 0 or "failed" in fields:
-            print(json.dumps(fields), file=answers, flush=True)
-
+def work(name, args):
+    """Trains a job in a framework, and returns what Worker reads."""
     try:
-        module = importlib.import_module(f"peers_{name}")
-        trainer = module.Trainer(args.mnist, args.device, args.gpus)
+        module = importlib.import_module({"jax": "peers_jax", "torch": "torch_trainer"}[name])
+        ms, accuracy = module.measure(Job(**json.loads(args.job)), args.mnist, args.device)
     except (ImportError, Failed) as err:
-        answer(failed=f"{err}")
-        return
-    answer(version=module.VERSION)
-    for request in requests:
-        try:
-            ms, accuracy = trainer.train(Job(**json.loads(request)))
-        except Exception as err:  # frameworks raise anything
-            text = str(err).strip().partition("\n")[0]
-            answer(failed=f"{type(err).__name__}: {text}"[:300])
-            continue
-        answer(ms=ms, accuracy=accuracy)
+        return {"missing": str(err)}
+    except Exception as err:  # frameworks raise anything
+        text = str(err).strip().partition("\n")[0]
+        sys.exit(f"{type(err).__name__}: {text}"[:300])
+    return {"version": module.VERSION, "ms": ms, "accuracy": accuracy}

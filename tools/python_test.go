@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -27,31 +28,28 @@ func TestPython(t *testing.T) {
 		t.Skip("slow")
 	}
 	python(t)
-	for _, c := range []struct {
-		test  string
-		files []string // under test
-	}{
-		{"traces/jobs_test.py", []string{"traces/jobs.py", "torch_memory_jobs.py"}},
-		{"traces/record_test.py", []string{"traces/record.py", "traces/jobs.py", "torch_memory_jobs.py"}},
-		{"traces/replay_test.py", []string{"traces/replay.py"}},
-		{"numerics_test.py", []string{"numerics.py", "torch_comparison.py", "common.py"}},
-		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},
-		{"peers_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
-		{"peers_parts_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "torch_comparison.py",
-			"common.py"}},
-		{"torch_memory_test.py", []string{"torch_memory.py", "torch_memory_jobs.py", "torch_memory_lanes.py", "torch_memory_table.py",
-			"torch_memory_worker.py", "common.py"}},
-		{"torch_memory_worker_test.py", []string{"torch_memory_worker.py", "common.py"}},
-	} {
-		t.Run(c.test, func(t *testing.T) {
+	files, err := filepath.Glob("*.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("traces/*.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, more...)
+	for _, name := range files { // so that go test sees changes
+		if _, err := os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range files {
+		if !strings.HasSuffix(name, "_test.py") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
 			// Each is a process of its own, which mostly waits.
 			t.Parallel()
-			for _, name := range append(c.files, c.test) { // so that go test sees changes
-				if _, err := os.ReadFile(name); err != nil {
-					t.Fatal(err)
-				}
-			}
-			out, err := exec.Command("python3", "-B", c.test).CombinedOutput()
+			out, err := exec.Command("python3", "-B", name).CombinedOutput()
 			if err != nil || !regexp.MustCompile(`Ran [1-9]\d* tests`).Match(out) {
 				t.Errorf("%v\n%s", err, out)
 			}
@@ -64,8 +62,7 @@ func TestPython(t *testing.T) {
 func TestPythonNeeds(t *testing.T) {
 	python(t)
 	for script, args := range map[string][]string{
-		"torch_comparison": {"EXPORT", "MNIST", "--log-dir", "OUT"},
-		"numerics":         {"--train", "TRAIN", "--mnist", "MNIST"},
+		"numerics": {"--train", "TRAIN", "--mnist", "MNIST"},
 	} {
 		for _, name := range []string{script, "common"} { // so that go test sees changes
 			if _, err := os.ReadFile(name + ".py"); err != nil {

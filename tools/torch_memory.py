@@ -8,12 +8,11 @@ pool (mlpool), from build/mlpool.py.
 
 Needs torch and a GPU. The parts:
 
-    memory     peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns;
-               in a round a process runs all jobs and gives unused memory back between them
-    limits     the least memory with which each job finishes, by bisection. The process takes the rest of the device's
-               memory itself with cuMemAlloc, after a run without a limit that loads every kernel
-    startup    from before the first CUDA call to the first allocation, each in a new process
-    allreduce  two GPUs, by where the memory comes from: PyTorch, ncclMemAlloc, mlpool.pool()
+    memory   peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns;
+             in a round a process runs all jobs and gives unused memory back between them
+    limits   the least memory with which each job finishes, by bisection. The process takes the rest of the device's
+             memory itself with cuMemAlloc, after a run without a limit that loads every kernel
+    startup  from before the first CUDA call to the first allocation, each in a new process
 
 All allocators see the same random shapes and numbers. Two values are ranked only if the 95 % interval of their ratio
 excludes 1, which takes six rounds. Peaks are of torch.cuda.max_memory_reserved and max_memory_allocated. device_mib is
@@ -25,8 +24,11 @@ what the CSV had of it. The memory after each step of the transformer goes to a 
 """
 
 import argparse
+import concurrent.futures
 import datetime
+import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -37,19 +39,65 @@ sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed, choices
 from torch_memory_jobs import JOBS
-from torch_memory_lanes import Lane, say, spread
 from torch_memory_table import Results, limit_rows, row_of, rows_of, table_of, write_steps
-from torch_memory_worker import MIB, SETTINGS, serve
+from torch_memory_worker import MIB, SETTINGS, environment
 
-PARTS = ["memory", "limits", "startup", "allreduce"]
+PARTS = ["memory", "limits", "startup"]
 SHOWN = "transformer"  # the job of the second CSV
 WARM = 10  # steps whose time does not count
 TRIES = 3  # with a limit, all of which must finish
-SIZES = [1 * MIB, 16 * MIB, 256 * MIB]
 
 
 def fail(message):
     sys.exit(f"torch_memory: {message}")
+
+
+def say(message):
+    print(f"torch_memory: {message}", file=sys.stderr, flush=True)
+
+
+# ---- tasks, each in a process of its own
+
+
+def worker_command(request):
+    return [sys.executable, str(Path(__file__).with_name("torch_memory_worker.py")), json.dumps(request)]
+
+
+def ask(args, gpu, allocator, **request):
+    """Returns the answer of a task on a GPU."""
+    request |= {"allocator": allocator, "folder": str(args.mlpool.resolve())}
+    try:
+        said = json.loads(common.call(worker_command(request), [environment(allocator, gpu)], args.timeout))
+    except (Failed, ValueError) as err:
+        raise Failed(f"{allocator}: {err}") from err
+    args.versions = f"PyTorch {said['torch']}, CUDA {said['cuda']}"
+    return said["answer"]
+
+
+def spread(gpus, tasks):
+    """Runs tasks, functions of a GPU, with one at a time on each. Returns their results, None for those that failed."""
+    free = queue.SimpleQueue()
+    for gpu in gpus:
+        free.put(gpu)
+
+    def run(task):
+        gpu = free.get()
+        try:
+            return task(gpu)
+        except Failed as err:
+            if not common.stopped.is_set():
+                say(err)
+            return None
+        finally:
+            free.put(gpu)
+
+    with concurrent.futures.ThreadPoolExecutor(len(gpus)) as threads:
+        futures = [threads.submit(run, task) for task in tasks]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            common.stopped.set()
+            raise
 
 
 # ---- parts: each returns notes and rows, and whether all of it was measured
@@ -74,7 +122,7 @@ def figures_of(answers):
     } for allocator, all_rounds in answers.items()}
 
 
-def memory_of(args, jobs, lane):
+def memory_of(args, jobs, gpu):
     """Returns the answers by job and allocator, one for each round. An allocator that fails at a job is left out. In a
     round a process runs all jobs, since it takes seconds to load a job's kernels."""
     answers = {job: {allocator: [] for allocator in args.allocators} for job in jobs}
@@ -82,9 +130,9 @@ def memory_of(args, jobs, lane):
         for allocator in order:
             left = [job for job in jobs if allocator in answers[job]]
             try:
-                got = lane.ask(allocator, task="measure", jobs=left, steps=args.steps, warm=WARM) if left else {}
+                got = ask(args, gpu, allocator, task="measure", jobs=left, steps=args.steps, warm=WARM) if left else {}
             except Failed as err:
-                if lane.closed:
+                if common.stopped.is_set():
                     raise
                 got = dict.fromkeys(left, {"failed": str(err).removeprefix(f"{allocator}: ")})
             for job, a in got.items():
@@ -98,9 +146,9 @@ def memory_of(args, jobs, lane):
     return answers
 
 
-def memory(args, lanes):
-    groups = [group for i in range(len(lanes)) if (group := args.jobs[i :: len(lanes)])]
-    found = spread(lanes, [lambda lane, group=group: memory_of(args, group, lane) for group in groups])
+def memory(args):
+    groups = [group for i in range(len(args.gpus)) if (group := args.jobs[i :: len(args.gpus)])]
+    found = spread(args.gpus, [lambda gpu, group=group: memory_of(args, group, gpu) for group in groups])
     answers = {job: a for group in found if group for job, a in group.items()}
     rows, whole = [], True
     for job in args.jobs:
@@ -111,39 +159,33 @@ def memory(args, lanes):
         rows += rows_of("memory", job, figures_of(of_job))
         if job == SHOWN:
             path = args.csv.with_name(args.csv.stem + "_steps.csv")
-            write_steps(path, [origin(args, lanes)], {allocator: all_rounds[0] for allocator, all_rounds in of_job.items()})
+            write_steps(path, [origin(args)], {allocator: all_rounds[0] for allocator, all_rounds in of_job.items()})
     return [], rows, whole
 
 
-def limit_of(args, job, allocator, lane):
+def limit_of(args, job, allocator, gpu):
     """Returns the MiB with which a job fails, and those with which it finishes."""
-    a = lane.ask(allocator, task="search", job=job, steps=args.limit_steps, tries=TRIES)
+    a = ask(args, gpu, allocator, task="search", job=job, steps=args.limit_steps, tries=TRIES)
     say(f"{job} on {allocator}: finishes with {a['suffices'] / MIB:.0f} MiB, not with {a['fails'] / MIB:.0f}; {a['trials']} trials; "
         f"without a limit it allocates {a['allocated'] / MIB:.0f} and reserves {a['reserved'] / MIB:.0f}, "
         f"of which {a['held'] / MIB:.0f} cannot be given back")
     return a["fails"] / MIB, a["suffices"] / MIB
 
 
-def limits(args, lanes):
+def limits(args):
     pairs = [(job, allocator) for job in args.jobs for allocator in args.allocators]
-    found = dict(zip(pairs, spread(lanes, [lambda lane, p=pair: limit_of(args, *p, lane) for pair in pairs])))
+    found = dict(zip(pairs, spread(args.gpus, [lambda gpu, p=pair: limit_of(args, *p, gpu) for pair in pairs])))
     rows = []
     for job in args.jobs:
         rows += limit_rows(job, {a: found[job, a] for a in args.allocators if found[job, a]}, TRIES)
     return [f"a job has {args.limit_steps} steps"], rows, all(found.values())
 
 
-def startup(args, lanes):
-    lane, ms = lanes[0], {allocator: [] for allocator in args.allocators}
-    lane.ended()  # workers with other tasks
+def startup(args):
+    ms = {allocator: [] for allocator in args.allocators}
     for turn, order in turns(args.allocators, args.startups):
-        for allocator in order:  # they import torch at the same time
-            lane.start(allocator)
         for allocator in order:
-            lane.greet(allocator)
-        for allocator in order:
-            ms[allocator].append(lane.answer(allocator, {"task": "start_up", "fork": False})["ms"])
-            lane.stop(allocator)
+            ms[allocator].append(ask(args, args.gpus[0], allocator, task="start_up")["ms"])
         say(f"start-up, round {turn + 1} of {args.startups}: " + ", ".join(f"{a} {v[-1]:.0f} ms" for a, v in ms.items()))
     rows = rows_of("startup", "first allocation", {allocator: {"start_ms": values} for allocator, values in ms.items()})
     base = ms.get("native", [])
@@ -152,31 +194,6 @@ def startup(args, lanes):
             extra = [value - other for value, other in zip(values, base)]
             rows.append(row_of("startup", "beyond native", allocator, "extra_ms", extra))
     return [], rows, True
-
-
-def size_text(size):
-    return f"{int(size) // MIB} MiB"
-
-
-def allreduce(args, lanes):
-    if len(args.gpus) < 2:
-        raise Failed("allreduce needs two GPUs")
-    lane = lanes[0]
-    ranks = common.rank_environments(2)
-    lane.start("native", ranks, args.gpus[:2])
-    try:
-        lane.greet("native")
-        request = {"task": "all_reduces", "fork": False, "sizes": SIZES, "rounds": args.rounds, "repeats": 20}
-        answer = lane.answer("native", request)
-    finally:
-        lane.stop("native")
-    rows = []
-    for size in map(str, SIZES):
-        figures = {kind: {"us": us[size], "bus_gb_s": [int(size) / 1e3 / v for v in us[size]]} for kind, us in answer["us"].items()}
-        rows += rows_of("allreduce", size_text(size), figures)
-    said = "; ".join(f"{kind}: {text}" for kind, text in answer["said"].items())
-    say(f"all-reduce: {said}")
-    return [said, f"NCCL_NVLS_ENABLE={os.environ.get('NCCL_NVLS_ENABLE', 'unset')}, 2 GPUs"], rows, True
 
 
 # ---- the command
@@ -207,7 +224,7 @@ def parse_args(argv):
     names("--parts", PARTS, "what to measure")
     names("--jobs", JOBS, "of memory and limits")
     names("--allocators", SETTINGS, "to compare")
-    number("--rounds", 6, "of memory and allreduce")
+    number("--rounds", 6, "of memory")
     number("--startups", 10, "rounds of startup")
     number("--steps", 40, f"of a job, after {WARM} whose time does not count")
     number("--limit-steps", 20, "of a job with a memory limit")
@@ -217,15 +234,12 @@ def parse_args(argv):
     parser.add_argument("--mlpool", type=Path, default=Path("build"), metavar="DIR", help=where)
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one run; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="few rounds and steps, to see whether everything works")
-    parser.add_argument("--worker", choices=list(SETTINGS), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if args.worker:
-        return args
     if args.quick:
         args.rounds, args.startups, args.steps, args.limit_steps = 2, 2, 5, 5
     if min(args.rounds, args.startups, args.steps, args.limit_steps) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
         fail("--rounds, --startups, --steps, --limit-steps and --timeout must be above 0, and --timeout finite")
-    if "mlpool" in args.allocators or "allreduce" in args.parts:
+    if "mlpool" in args.allocators:
         for name in ("mlpool.py", "libmlpool.so"):
             if not (args.mlpool / name).is_file():
                 fail(f"no {args.mlpool / name}: make lib builds it; --mlpool names its folder")
@@ -235,55 +249,44 @@ def parse_args(argv):
     return args
 
 
-def origin(args, lanes):
+def origin(args):
     """The GPU, the versions, the day and the command line without this machine's folders."""
-    hello = next((lane.hello for lane in lanes if lane.hello), {"torch": "?", "cuda": "?"})
     where = common.gpu_and_driver(args.gpus[0]) or "an unknown GPU"
     flags = {"jobs": args.jobs, "allocators": args.allocators, "rounds": args.rounds, "startups": args.startups,
              "steps": args.steps, "limit-steps": args.limit_steps, "gpus": args.gpus}
     words = " ".join(f"--{k} {','.join(v) if isinstance(v, list) else v}" for k, v in flags.items())
-    return (f"{where}, PyTorch {hello['torch']}, CUDA {hello['cuda']}, {datetime.date.today()}: "
+    return (f"{where}, {args.versions}, {datetime.date.today()}: "
             f"torch_memory.py --parts {','.join(args.parts)} {words} --csv {args.csv.name}")
 
 
-def measure(args, lanes, results):
+def measure(args, results):
     """Measures the parts, one after the other. Returns whether everything was measured."""
     whole = True
     for part in args.parts:
         try:
-            notes, rows, complete = globals()[part](args, lanes)
+            notes, rows, complete = {"memory": memory, "limits": limits, "startup": startup}[part](args)
         except Failed as err:
             say(f"{part}: {err}")
             whole = False
             continue
         if rows:
-            results.replace(part, [origin(args, lanes), *notes], rows)
+            results.replace(part, [origin(args), *notes], rows)
         whole = whole and complete
     return whole
 
 
 def main(argv):
     args = parse_args(argv)
-    if args.worker:
-        answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # keeps what libraries print out of the answers
-        serve(args, sys.stdin, answers)
-        return 0
     common.need("torch")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the workers are ended
-    lanes = [Lane(gpu, args) for gpu in args.gpus]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of tasks are ended
     try:
         results = Results(args.csv)
-        whole = measure(args, lanes, results)
+        whole = measure(args, results)
     except KeyboardInterrupt:
         say("interrupted: the CSV has the parts that were complete")
         return 130
     except Failed as err:
         fail(err)
-    finally:
-        for lane in lanes:
-            lane.close()
-            lane.ended()
     if results.rows:
         print(table_of(results.rows))
     if not whole:

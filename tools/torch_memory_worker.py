@@ -1,7 +1,8 @@
-"""What torch_memory.py runs in processes of its own. A worker has one of PyTorch's allocators, and answers requests.
+"""A task of torch_memory.py, which runs in a process of its own with one of PyTorch's allocators:
 
-It imports torch but does not use CUDA, so that it can fork: each request except those of start-up and of all-reduce runs
-in a forked process, which finds torch imported and the device untouched."""
+    torch_memory_worker.py '{"task": "search", "allocator": "mlpool", "folder": "build", "job": "cnn", ...}'
+
+It prints the answer as a line of JSON, or ends with a line that says what failed."""
 
 import ctypes
 import gc
@@ -9,12 +10,10 @@ import hashlib
 import json
 import os
 import random
-import signal
 import statistics
 import struct
 import sys
 import time
-import traceback
 
 from common import Failed
 
@@ -25,12 +24,12 @@ SEED = 1
 SETTINGS = {"native": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync", "mlpool": ""}
 
 
-def environment(allocator, gpus):
-    """The environment of a worker: PyTorch reads its settings when it is imported."""
+def environment(allocator, gpu):
+    """The environment of a task: PyTorch reads its settings when it is imported."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
     if SETTINGS[allocator]:  # the old name and the new one
         env |= dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), SETTINGS[allocator])
-    return env | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    return env | {"CUDA_VISIBLE_DEVICES": gpu, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def first_line(error):
@@ -230,131 +229,32 @@ def start_up(torch, allocator, folder):
     return {"ms": 1e3 * (time.perf_counter() - start)}
 
 
-# ---- all-reduce
+# ---- the task
 
 
-def registered(backend, pool):
-    """Registers the segments of a pool with NCCL, and says how that went."""
-    try:
-        segments = len(pool.snapshot())
-        backend.register_mem_pool(pool)
-    except Exception as err:  # PyTorch raises anything
-        return f"refused, {first_line(err)}"
-    return f"segments registered: {segments}"
+def answer_to(task, allocator, folder, **request):
+    import torch
 
-
-def all_reduces(torch, folder, sizes, rounds, repeats):
-    """Returns for each kind of memory and size (bytes) the microseconds of an all-reduce in each round, and what its
-    registration reported. The kinds take turns."""
-    import torch.distributed as dist
-
-    sys.path.insert(0, folder)
-    import mlpool
-
-    rank = int(os.environ["RANK"])
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
-    dist.all_reduce(torch.zeros(1, device=device))  # makes the communicator
-    backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-
-    def buffer():
-        return torch.zeros(max(sizes) // 4, device=device)
-
-    buffers, said = {"native": buffer()}, {"native": "not registered"}
-    theirs = torch.cuda.MemPool(backend.mem_allocator)
-    with torch.cuda.use_mem_pool(theirs):
-        buffers["ncclMemAlloc"] = buffer()
-    said["ncclMemAlloc"] = registered(backend, theirs)
-    with mlpool.pool() as ours:
-        buffers["mlpool"] = buffer()
-    said["mlpool"] = registered(backend, ours)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def once(view, count):
-        start.record()
-        for _ in range(count):
-            dist.all_reduce(view)
-        end.record()
-        end.synchronize()
-        return 1e3 * start.elapsed_time(end) / count
-
-    kinds = list(buffers)
-    us = {kind: {str(size): [] for size in sizes} for kind in kinds}
-    for size in sizes:
-        for turn in range(-1, rounds):  # the first one warms up
-            for i in range(len(kinds)):
-                kind = kinds[(i + turn) % len(kinds)]
-                mean = once(buffers[kind][: size // 4], repeats)
-                if turn >= 0:
-                    us[kind][str(size)].append(mean)
-    return {"us": us, "said": said}
-
-
-# ---- requests
-
-
-def answer_to(request, allocator, folder):
-    """Returns the answer to a request, which says what failed if something did."""
-    try:
-        import torch
-
-        task = request.pop("task")
-        if task == "start_up":
-            return start_up(torch, allocator, folder)
-        if task == "all_reduces":
-            return all_reduces(torch, folder, **request)
+    if task == "start_up":
+        answer = start_up(torch, allocator, folder)
+    else:
         install(allocator, folder)
         deterministic(torch)
-        return {"measure": measure_all, "search": search}[task](torch, **request)
+        answer = {"measure": measure_all, "search": search}[task](torch, **request)
+    return {"torch": torch.__version__, "cuda": torch.version.cuda, "answer": answer}
+
+
+def main(request):
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # keeps what libraries print out of the answer
+    try:
+        print(json.dumps(answer_to(**json.loads(request))), file=answers, flush=True)
     except Failed as err:
-        return {"failed": str(err)}
+        sys.exit(str(err))
     except Exception as err:  # PyTorch raises anything
-        traceback.print_exc()
-        return {"failed": first_line(err)}
+        sys.exit(first_line(err))
+    os._exit(0)  # the allocator outlives the interpreter
 
 
-def forked(request, allocator, folder, seconds):
-    """Answers a request in a forked process, which ends after the given seconds at the latest."""
-    answers, end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(int(seconds) + 1)
-        os.close(answers)
-        with os.fdopen(end, "w") as out:
-            json.dump(answer_to(request, allocator, folder), out)
-        os._exit(0)  # the allocator outlives the interpreter
-    os.close(end)
-    with open(answers) as pipe:
-        answer = pipe.read()
-    _, status = os.waitpid(child, 0)
-    try:
-        return json.loads(answer)
-    except ValueError:
-        code = os.waitstatus_to_exitcode(status)
-        return {"failed": f"ended by signal {-code}" if code < 0 else f"ended with exit status {code}"}
-
-
-def serve(args, requests, out):
-    """Answers requests until there are none. The first message names the versions of torch and CUDA. Of several ranks,
-    only the first answers, and those that fail."""
-
-    def say(answer):
-        if os.environ.get("RANK", "0") == "0" or "failed" in answer:
-            print(json.dumps(answer), file=out, flush=True)
-
-    try:
-        import torch
-    except ImportError as err:
-        say({"failed": f"needs torch: {err}"})
-        return
-    say({"torch": torch.__version__, "cuda": torch.version.cuda})
-    for line in requests:
-        request = json.loads(line)
-        folder = str(args.mlpool.resolve())
-        if request.pop("fork"):
-            say(forked(request, args.worker, folder, args.timeout))
-        else:
-            say(answer_to(request, args.worker, folder))
-    sys.stderr.flush()
-    os._exit(0)
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,10 +1,7 @@
 """Tests the worker of torch_memory.py with a stand-in for torch."""
 
-import io
 import os
-import signal
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -93,41 +90,9 @@ class Worker(unittest.TestCase):
     def test_environment(self):
         with mock.patch.dict(os.environ, PYTORCH_ALLOC_CONF="x", PYTORCH_CUDA_ALLOC_CONF="y", OTHER="z"):
             for allocator, want in worker.SETTINGS.items():
-                env = worker.environment(allocator, ["2", "3"])
+                env = worker.environment(allocator, "2")
                 settings = [env.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")]
-                self.assertEqual([*settings, env["OTHER"], env["CUDA_VISIBLE_DEVICES"]], [want, want, "z", "2,3"])
-
-    def test_forked(self):
-        """A forked process answers, and one that ends without an answer is described."""
-        for answer, want in [(lambda *_: {"pid": os.getpid()}, None), (lambda *_: os._exit(3), "ended with exit status 3"),
-                             (lambda *_: os.kill(os.getpid(), signal.SIGKILL), "ended by signal 9")]:
-            with mock.patch.object(worker, "answer_to", answer):
-                got = worker.forked({}, "native", ".", 60)
-            if want:
-                self.assertEqual(got, {"failed": want})
-            else:
-                self.assertNotEqual(got["pid"], os.getpid())
-
-    def test_install(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", list(sys.path)):
-            Path(folder, "mlpool.py").write_text("calls = []\ndef install():\n    calls.append(1)\n")
-            worker.install("native", folder)
-            self.assertNotIn("mlpool", sys.modules)
-            worker.install("mlpool", folder)
-            self.assertEqual(sys.modules.pop("mlpool").calls, [1])
-
-    def test_no_torch(self):
-        """A worker without torch says so."""
-        out = io.StringIO()
-        with mock.patch.dict(sys.modules, torch=None):
-            worker.serve(mock.Mock(worker="native"), [], out)
-        self.assertIn("needs torch", out.getvalue())
-
-    def test_registered(self):
-        pool = mock.Mock(snapshot=lambda: [1, 2])
-        self.assertEqual(worker.registered(mock.Mock(), pool), "segments registered: 2")
-        backend = mock.Mock(register_mem_pool=mock.Mock(side_effect=RuntimeError("no communicator\nstack")))
-        self.assertEqual(worker.registered(backend, pool), "refused, RuntimeError: no communicator")
+                self.assertEqual([*settings, env["OTHER"], env["CUDA_VISIBLE_DEVICES"]], [want, want, "z", "2"])
 
     def test_measure(self):
         """Peaks are of each step, and the memory of the context does not count."""
@@ -145,11 +110,6 @@ class Worker(unittest.TestCase):
             got = worker.measure(mock.Mock(cuda=cuda), "cnn", 2, 1)
         self.assertEqual(got, {"ms": 2.5, "losses": "cafe", "device": 300.0, "reserved": [1, 2, 3], "allocated": [1, 1, 1]})
         self.assertEqual(cuda.reset_peak_memory_stats.call_count, 3)
-
-    def test_start_up_of_a_fake(self):
-        torch = mock.Mock()
-        self.assertGreaterEqual(worker.start_up(torch, "native", ".")["ms"], 0)
-        self.assertTrue(torch.cuda.init.called and torch.empty.called)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 
 	f.BoolVar(&o.Check, "check", false, "check the config, print every key of it as TOML, and end")
 	f.BoolVar(&o.Data, "data", false, "print where the config's data set is, and end; without a config: MNIST's")
-	f.path("export", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end", func(path string) { o.Export = path })
+	f.path("export", "write initial weights, batch orders and run.json to `DIR` for tools/numerics.py, and end", func(path string) { o.Export = path })
 	f.BoolVar(&o.JSON, "json", false, "print the results as one JSON document to standard output, and all other lines to standard error")
 	f.path("csv", "write the results to `FILE` as CSV, a row for each allocator", func(path string) { o.CSV = path })
 	f.path("predict", "classify `IMAGE`, and those after it, with the weights of the run whose folder replaces the config: a PNG, a JPEG, an IDX file of images, or test, the test set", func(path string) {
