@@ -129,7 +129,7 @@ picture 8-narrow
 ends 0
 tmux resize-window -t "$session" -x $columns -y $rows
 
-step 9-compare 'build/train -compare=custom,plan,custom:bestfit,malloc -report report.html configs/day.toml' '^report in report.html'
+step 9-compare 'build/train -compare=custom,custom:slack=1/64,custom:bestfit,malloc -report report.html configs/day.toml' '^report in report.html'
 browse 1100x1400 "$PWD/report.html" 10-report
 browse 1100x1400 "$PWD/report.html" 11-report-dark --blink-settings=preferredColorScheme=0
 browse 500x1400 "$PWD/report.html" 12-report-phone

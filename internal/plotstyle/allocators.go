@@ -12,17 +12,17 @@ var AllocatorGroups = []struct {
 	Title      string
 	Allocators []string
 }{
-	{"the pool as it is, and others", []string{"tlsf", "cuda", "plan", "malloc", "torch", "torch-expandable", "malloc segments", "none"}},
+	{"the pool as it is, and others", []string{"tlsf", "cuda", "slack 1/64", "malloc", "torch", "torch-expandable", "malloc segments", "none"}},
 	{"other placements", []string{"firstfit", "nextfit", "arena", "worstfit", "bestfit", "slab", "sizeclass", "buddy"}},
 	{"settings and wrappers of the pool", []string{"opportunistic", "same-stream", "trace", "limit", "timed", "slack 1/8", "slack 1/2", "slack 1"}},
 }
 
 // Allocator returns the curve number, for Line and Mark, of an allocator by its name in
-// allocbench or in train: tlsf, custom, custom:bestfit. It returns -1 for one that is not in
-// AllocatorGroups.
+// allocbench or in train: tlsf, custom, custom:bestfit, custom:slack=1/8. It returns -1 for one that
+// is not in AllocatorGroups.
 func Allocator(name string) int {
-	if strategy, ok := strings.CutPrefix(name, "custom:"); ok {
-		name = strategy
+	if option, ok := strings.CutPrefix(name, "custom:"); ok {
+		name = strings.Replace(option, "=", " ", 1)
 	} else if name == "custom" {
 		name = "tlsf"
 	}

@@ -70,7 +70,7 @@ func TestAllocators(t *testing.T) {
 			seen[i] = name
 		}
 	}
-	for name, as := range map[string]string{"custom": "tlsf", "custom:bestfit": "bestfit", "plan": "plan"} {
+	for name, as := range map[string]string{"custom": "tlsf", "custom:bestfit": "bestfit", "custom:slack=1/64": "slack 1/64"} {
 		if Allocator(name) != Allocator(as) {
 			t.Errorf("%s has style %d", name, Allocator(name))
 		}

@@ -61,13 +61,13 @@ func TestColours(t *testing.T) {
 		}
 		return p.palette()
 	}
-	for name, at := range map[string]int{"custom": 0, "cuda": 1, "plan": 2, "malloc": 3} {
+	for name, at := range map[string]int{"custom": 0, "cuda": 1, "custom:slack=1/64": 2, "malloc": 3} {
 		if plotstyle.Allocator(name) != at {
 			t.Fatalf("%s has another colour", name)
 		}
 	}
 	for _, test := range []struct{ got, want []int }{
-		{of("plan", "cuda"), []int{2, 1}},
+		{of("custom:slack=1/64", "cuda"), []int{2, 1}},
 		{of("custom:bestfit", "cuda", "custom"), []int{2, 1, 0}},
 		{of("custom 1", "custom 2", "custom 3"), []int{0, 1, 2}},
 		{of("custom", "custom:tlsf"), []int{0, 1}},

@@ -16,7 +16,7 @@ import (
 )
 
 // explained are the allocators of a report unless -allocator names others.
-const explained = "tlsf,plan,torch,torch-expandable," + onGPU
+const explained = "tlsf,slack 1/64,torch,torch-expandable," + onGPU
 
 // explain adds to p what does not depend on one run: what would help, the smallest cards, the blocks and what the
 // trace itself recorded.

@@ -99,7 +99,7 @@ func TestTraces(t *testing.T) {
 		"trainer/wide cold", "trainer/wide warm"}; !slices.Equal(cases, want) {
 		t.Errorf("cases %q, want %q", cases, want)
 	}
-	for _, s := range append(allocator.Strategies(), "plan", "torch", "torch-expandable") {
+	for _, s := range append(allocator.Strategies(), "slack 1/64", "torch", "torch-expandable") {
 		if !slices.Contains(allocators, s) {
 			t.Errorf("%s is not compared", s)
 		}

@@ -110,8 +110,8 @@ func recorded(s *source) string {
 // jobs is the table of the jobs recorded in other programs: what each allocator reserves at the peak of one replay.
 func jobs(s *source) string {
 	const file = "traces.csv"
-	allocators := []string{"tlsf", "plan", "torch-expandable", "torch"}
-	rows := [][]string{{"reserved / live", "pool", "plan", "PyTorch, `expandable_segments`", "PyTorch"}}
+	allocators := []string{"tlsf", "slack 1/64", "torch-expandable", "torch"}
+	rows := [][]string{{"reserved / live", "pool", "`slack` 1/64", "PyTorch, `expandable_segments`", "PyTorch"}}
 	for _, j := range [][2]string{
 		{"cnn", "CNN, image sizes drawn"}, {"detection", "detection, image sizes drawn"}, {"diffusion", "diffusion sampling"},
 		{"graph", "graph network, sampled neighbours"}, {"inference", "transformer, inference"}, {"lora", "LoRA fine-tuning, bf16"},

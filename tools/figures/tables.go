@@ -63,8 +63,8 @@ var (
 	narrow    = "mnist.toml with feat_dim = 333 and bsz = 61"
 	wide      = "mnist.toml with feat_dim = 2048"
 	unfused   = "mnist.toml with fuse = false"
-	kinds     = []string{"custom", "plan", "cuda", "malloc"}
-	kindNames = []string{"pool", "plan", "cudaMallocAsync", "cudaMalloc"}
+	kinds     = []string{"custom", "cuda", "malloc"}
+	kindNames = []string{"pool", "cudaMallocAsync", "cudaMalloc"}
 )
 
 // headlines lists the jobs of README.md and of its picture.
@@ -158,7 +158,7 @@ func epochs(s *source) string {
 }
 
 func trainings(s *source) string {
-	rows := [][]string{{"width × batch, executor, precision", "`custom`", "`plan`", "`cuda`", "`malloc`"}}
+	rows := [][]string{{"width × batch, executor, precision", "`custom`", "`cuda`", "`malloc`"}}
 	for i, j := range trained(s, []job{
 		{"784×64, eager, fp32", small, "eager", "fp32"},
 		{"784×64, eager, 3xtf32", small, "eager", "3xtf32"},
