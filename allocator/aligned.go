@@ -9,8 +9,8 @@ import (
 
 // How blocks are placed at multiples of more than Alignment.
 
-// An AlignedAllocator is an [Allocator] that can place a block at a multiple of more than [Alignment]. Pool
-// and Plan are, and Limit, Timed, Trace and Poison pass the call on; [As] finds the outermost of them.
+// An AlignedAllocator is an [Allocator] that can place a block at a multiple of more than [Alignment]. A Pool
+// is one, and Limit, Timed, Trace and Poison pass the call on; [As] finds the outermost of them.
 type AlignedAllocator interface {
 	// AllocAligned is Alloc of a block whose address is a multiple of alignment, a power of two of at most
 	// 1 GiB; another one is [ErrBadAlignment]. Up to Alignment it is Alloc. The error is
@@ -71,16 +71,6 @@ func (p *Pool) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block
 	return p.allocSlowly(bytes, at, s, tag)
 }
 
-// AllocAligned implements [AlignedAllocator]. The pool serves the request, also in a step.
-func (p *Plan) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
-	return allocAligned(p, bytes, alignment, s, tag)
-}
-
-// allocAt implements placer.
-func (p *Plan) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
-	return p.outsideStep(bytes, at, s, tag)
-}
-
 // align makes r a request for a block at a place. Memory that begins at a multiple of a page, or of less,
 // can be found. For other places it must be larger by what may lie before the block.
 func (r *request) align(at block.Place) {
@@ -99,10 +89,48 @@ func (r *request) trim(owner *heap, n *block.Node) *block.Node {
 	if skip == 0 && n.Size() < r.size { // it is not larger than the strategy wants it
 		return n
 	}
-	lo := n.Addr() + uintptr(skip)
-	c := owner.cutter(n)
-	c.skip(lo)
-	n = c.block(r.size - r.spare)
-	c.skip(c.end)
-	return n
+	return owner.cut(n, skip, r.size-r.spare)
+}
+
+// cut makes size bytes of n, a block in no list, from offset skip on, a block of its own. The rest becomes
+// free.
+func (h *heap) cut(n *block.Node, skip, size int64) *block.Node {
+	addr := n.Addr() + uintptr(skip)
+	r := recordOf(n)
+	if r.stitched == nil {
+		if skip > 0 {
+			before := n
+			n = h.SplitOff(before, skip)
+			h.Coalesce(before)
+		}
+		n.State = part
+		if n.Size() > size {
+			h.Coalesce(h.SplitOff(n, size))
+		}
+		n.Want = size
+		return n
+	}
+	stitch, left := r.stitched.stitch, size
+	var in []*block.Node
+	for _, m := range h.unstitch(r) {
+		before := min(skip, m.Size())
+		skip -= before
+		inside := min(left, m.Size()-before)
+		left -= inside
+		if before == m.Size() || inside == 0 {
+			h.Coalesce(m)
+			continue
+		}
+		if before > 0 {
+			free := m
+			m = h.SplitOff(free, before)
+			h.Coalesce(free)
+		}
+		if inside < m.Size() {
+			h.Coalesce(h.SplitOff(m, inside))
+		}
+		m.State = part
+		in = append(in, m)
+	}
+	return h.stitch(stitch, addr, size, in)
 }

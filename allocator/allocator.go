@@ -1,12 +1,11 @@
 // Package allocator hands out device memory in stream order.
 //
 // An [Allocator] has two main calls: Alloc returns a block for use on a stream, and Free returns
-// the block once the work already queued on that stream is done with it. Four allocators implement
+// the block once the work already queued on that stream is done with it. Three allocators implement
 // it:
 //
 //   - [Pool] takes segments from the driver and splits them into blocks itself, so that in a
 //     steady state it never calls the driver;
-//   - [Plan] records repeated steps of work and replays them;
 //   - [Async] passes every request to the driver's own stream-ordered pool (cudaMallocAsync and
 //     cudaFreeAsync on a GPU);
 //   - [Malloc] has no pool, and shows what that costs.
@@ -134,9 +133,8 @@
 // with live blocks, plus its own pages, exceed the limit or the device. With a [Reuse] that keeps memory
 // from other streams, unused chunks of the requested size first go back to the driver.
 //
-// A Plan returns its arena to its pool, and an Async trims the driver's pool and tries again. Then a Pool
-// or a Plan calls PoolOptions.OnOutOfMemory, which may free caches of the program. If the request still
-// fails, the [*OutOfMemoryError] says what was requested, held and free, and what would have helped. It
+// An Async trims the driver's pool and tries again. A Pool calls PoolOptions.OnOutOfMemory, which may free
+// caches of the program. If the request still fails, the [*OutOfMemoryError] says what was requested, held and free, and what would have helped. It
 // suggests a limit only if that limit would certainly have been enough. Live blocks are not affected, and
 // the next Alloc works.
 //
@@ -301,7 +299,7 @@ func blockSize(bytes int64) int64 {
 // A handle is the target of a [Block]. A handle that is reused keeps its owner, so the generation
 // always distinguishes a stale Block from a current one.
 type handle struct {
-	owner  any    // the *record of a Pool, the *entry of a ledger or the *slot of a Plan
+	owner  any    // the *record of a Pool or the *entry of a ledger
 	gen    uint64 // number of Allocs and Frees: odd while the block is live
 	asked  int64  // bytes requested
 	stream Stream
@@ -311,9 +309,7 @@ type handle struct {
 // handOut marks the handle as live and returns its Block, whose memory is at addr.
 func (d *handle) handOut(addr uintptr, asked int64, s Stream, tag string) Block {
 	d.gen++
-	if d.asked != asked || d.stream != s { // a planned block's are always the same
-		d.asked, d.stream = asked, s
-	}
+	d.asked, d.stream = asked, s
 	if len(d.tag) != len(tag) || unsafe.StringData(d.tag) != unsafe.StringData(tag) {
 		d.tag = tag // usually the same constant, so this is rare
 	}

@@ -124,7 +124,7 @@ func (c *churn) end() {
 // fewer returns n, or less with -short, and under the race detector, which is slow and finds nothing
 // in one goroutine.
 func fewer(n int) int {
-	if raceEnabled || testing.Short() {
+	if underRace() || testing.Short() {
 		return n / 8
 	}
 	return n

@@ -35,10 +35,6 @@ func poolOnPages(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
 	}
 }
 
-func planOnPages(t *testing.T) *allocatortest.Env {
-	return onPages(t, func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) })
-}
-
 func TestConformance(t *testing.T) {
 	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
 		return func(t *testing.T) *allocatortest.Env {
@@ -90,13 +86,6 @@ func TestConformance(t *testing.T) {
 		"pool/small pages/same-stream":   poolOnPages(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/small pages/pre-allocated": poolOnPages(allocator.PoolOptions{PreallocateBytes: 3<<20 + 1, GCThreshold: 0.4}),
 		"pool/small pages/slack":         poolOnPages(allocator.PoolOptions{Slack: 0.1}),
-		"plan/small pages":               planOnPages,
-		"plan/malloc": func(t *testing.T) *allocatortest.Env {
-			f := allocatortest.NewFake(deviceBytes).WithoutPages()
-			env := allocatortest.NewEnv(t, f, newPlan(t, f))
-			env.Caches, env.Returns = true, true
-			return env
-		},
 		"async": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
 			env := allocatortest.NewEnv(t, f, allocator.NewAsync(f))
@@ -109,28 +98,13 @@ func TestConformance(t *testing.T) {
 			env.Returns = true
 			return env
 		},
-		"plan": func(t *testing.T) *allocatortest.Env {
-			f := allocatortest.NewFake(deviceBytes)
-			env := allocatortest.NewEnv(t, f, newPlan(t, f))
-			env.Caches, env.Returns = true, true
-			return env
-		},
-		"plan/recording": func(t *testing.T) *allocatortest.Env {
-			f := allocatortest.NewFake(deviceBytes)
-			p := newPlan(t, f)
-			env := allocatortest.NewEnv(t, f, p)
-			if err := p.Begin("suite", env.Streams[0]); err != nil {
-				t.Fatal(err)
-			}
-			return env
-		},
 		"poison": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(192 << 20) // all of which is written to
 			return allocatortest.NewEnv(t, f, allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f))
 		},
 		"limit": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
-			env := allocatortest.NewEnv(t, f, allocator.NewLimit(newPlan(t, f), 512<<20))
+			env := allocatortest.NewEnv(t, f, allocator.NewLimit(newPool(t, f, allocator.PoolOptions{}), 512<<20))
 			env.Limit = 512 << 20
 			return env
 		},
@@ -155,21 +129,10 @@ func segmentKinds(strategy string) []string {
 	return []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc}
 }
 
-func newPlan(t testing.TB, d allocator.Driver) *allocator.Plan {
-	t.Helper()
-	p, err := allocator.NewPlan(d, allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// raceEnabled says that the race detector is on, which takes its time.
-var raceEnabled bool
-
-// skipUnderRace skips a long test of one goroutine under the race detector, which finds nothing in it.
+// skipUnderRace skips a long test of one goroutine, which the race detector makes slow.
 func skipUnderRace(t *testing.T) {
-	if raceEnabled {
+	t.Helper()
+	if underRace() {
 		t.Skip("one goroutine")
 	}
 }

@@ -14,7 +14,7 @@ import (
 // What the allocators that wrap another one share, and the smallest of them: Timed.
 
 // As returns the first of a, what it wraps, what that wraps, and so on, that is
-// a T: a *[Plan], or anything with a method RecordStream. Timed, Limit, Trace
+// a T: a *[Pool], or anything with a method RecordStream. Timed, Limit, Trace
 // and Poison wrap another Allocator.
 func As[T any](a Allocator) (T, bool) {
 	for a != nil {
@@ -127,7 +127,7 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 // A Timed is an Allocator that measures the time spent in another one's Alloc
 // and Free, less what the clock itself costs.
 //
-// It times every call, except to a [Pool] or a [Plan], where two readings of the
+// It times every call, except to a [Pool], where two readings of the
 // clock cost more than most calls. There the time is the sum of two:
 //
 //   - The time within the driver. The driver's calls measure themselves, all of them:

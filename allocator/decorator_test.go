@@ -50,7 +50,6 @@ var openers = map[string]func(testing.TB, *allocatortest.Fake) allocator.Allocat
 	"pool": func(t testing.TB, f *allocatortest.Fake) allocator.Allocator {
 		return newPool(t, f, allocator.PoolOptions{})
 	},
-	"plan":   func(t testing.TB, f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
 	"malloc": func(_ testing.TB, f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
 	"async":  func(_ testing.TB, f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
 	"poison": func(t testing.TB, f *allocatortest.Fake) allocator.Allocator {
@@ -68,8 +67,8 @@ func TestAs(t *testing.T) {
 	if got, ok := allocator.As[*allocator.Pool](a); !ok || got != p {
 		t.Errorf("As[*Pool] = %v, %v, want the wrapped pool", got, ok)
 	}
-	if got, ok := allocator.As[*allocator.Plan](a); ok || got != nil {
-		t.Errorf("As[*Plan] = %v, %v, want none", got, ok)
+	if got, ok := allocator.As[*allocator.Async](a); ok || got != nil {
+		t.Errorf("As[*Async] = %v, %v, want none", got, ok)
 	}
 	ok(t, a.Close())
 }

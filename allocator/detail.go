@@ -120,7 +120,7 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 			c.Live++
 			c.Bytes += n.Size()
 			return
-		case block.Lent, planned, part:
+		case block.Lent, part:
 			return
 		case block.Cached:
 			s.Cached += n.Size()

@@ -49,45 +49,6 @@ func ExamplePool() {
 	// 6 MiB at the peak, 6 MiB reserved
 }
 
-// A plan records the first step of a name, and serves every later one that makes the same requests from
-// one arena, whose blocks it has packed.
-func ExamplePlan() {
-	const stream = 1
-	plan, err := allocator.NewPlan(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 10 {
-		if err := plan.Begin("train", stream); err != nil {
-			log.Fatal(err)
-		}
-		var activations []allocator.Block
-		for _, mib := range []int64{8, 4, 2} {
-			b, err := plan.Alloc(mib<<20, stream, "activations")
-			if err != nil {
-				log.Fatal(err)
-			}
-			activations = append(activations, b)
-		}
-		for _, b := range slices.Backward(activations) {
-			if err := plan.Free(b, stream); err != nil {
-				log.Fatal(err)
-			}
-		}
-		if err := plan.End(); err != nil {
-			log.Fatal(err)
-		}
-	}
-	for _, p := range plan.Plans() {
-		fmt.Printf("%s: %d requests, %d MiB, kept to %d times\n", p.Name, p.Requests, p.Arena>>20, p.Replays)
-	}
-	if err := plan.Close(); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-	// train: 3 requests, 14 MiB, kept to 9 times
-}
-
 // A second stream uses a block: one copies the data that the other computes on. If it was named
 // before the Free, it may still be at work then. The next use of the memory waits for it, on the
 // device.

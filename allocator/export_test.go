@@ -10,26 +10,11 @@ import (
 )
 
 // Check returns an error for an invariant of the pool that does not hold.
-func (p *Pool) Check() error { return p.check(0) }
-
-// Check returns an error for an invariant of the plan's pool that does not hold.
-func (p *Plan) Check() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var lent int64
-	for m := range p.arenas {
-		if m.segment != nil {
-			lent += m.size
-		}
-	}
-	return p.pool.check(lent)
-}
-
-// check is Check with lent bytes in arenas.
-func (p *Pool) check(reserved int64) error {
+func (p *Pool) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
+	var reserved int64
 	p.everyHeap(func(h *heap) {
 		bytes, e := h.check()
 		if p.space != nil {
@@ -117,9 +102,6 @@ func (p *Pool) Looks() int {
 	defer p.mu.Unlock()
 	return p.space.Looks
 }
-
-// BeforePack makes End call f before it packs.
-func (p *Plan) BeforePack(f func()) { p.beforePack = f }
 
 // ChunksInUse returns the bytes of the chunks with live blocks. It examines the blocks, not the
 // free-chunk index.

@@ -27,9 +27,6 @@ func TestFaultInjection(t *testing.T) {
 		},
 		"async":  func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewAsync(f), nil },
 		"malloc": func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewMalloc(f), nil },
-		"plan": func(f *allocatortest.Fake) (allocator.Allocator, error) {
-			return allocator.NewPlan(f, allocator.PoolOptions{})
-		},
 		"pool/small pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
 			return allocator.NewPool(f.WithPages(512<<10), allocator.PoolOptions{PreallocateBytes: 1 << 20})
 		},
@@ -40,12 +37,6 @@ func TestFaultInjection(t *testing.T) {
 		},
 		"pool/no pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
 			return allocator.NewPool(f.WithoutPages(), allocator.PoolOptions{})
-		},
-		"plan/small pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
-			return allocator.NewPlan(f.WithPages(512<<10), allocator.PoolOptions{MaxBytes: 12 << 20})
-		},
-		"plan/no pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
-			return allocator.NewPlan(f.WithoutPages(), allocator.PoolOptions{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,10 +117,6 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 	var blocks []held
 	for i := range 40 {
 		on := allocator.Stream(1 + i%3)
-		p, planned := a.(*allocator.Plan)
-		if planned && i%8 == 0 {
-			succeeded("Begin", p.Begin("step", 1))
-		}
 		b, e := g.Alloc(int64(i%7+1)<<19, on, "fault")
 		if succeeded("Alloc", e) {
 			blocks = append(blocks, held{b, on})
@@ -147,9 +134,6 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		if i%10 == 9 {
 			succeeded("Trim", a.Trim(4<<20))
 			f.Finish()
-		}
-		if planned && i%8 == 7 {
-			succeeded("End", p.End())
 		}
 		if m := a.(marker); i == 25 {
 			succeeded("ReleaseStream", m.ReleaseStream(2))

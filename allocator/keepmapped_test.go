@@ -67,29 +67,6 @@ func TestKeepMapped(t *testing.T) {
 	}
 }
 
-// TestKeepMappedPlan replays, breaks and trims steps of a plan that must release nothing.
-func TestKeepMappedPlan(t *testing.T) {
-	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
-		f := allocatortest.NewFake(deviceBytes)
-		p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: kind, KeepMapped: true})
-		ok(t, err)
-		g := allocatortest.NewGuard(p, f)
-		for step := range 12 {
-			ok(t, p.Begin("step", 1))
-			for _, bytes := range []int64{3 << 20, 5 << 20, int64(step/3) << 20} {
-				ok(t, g.Free(allocFrom(t, g, bytes, 1, "step"), 1))
-			}
-			ok(t, p.End())
-			ok(t, p.Trim(0))
-		}
-		if n := f.Calls(releasing...); n > 0 {
-			t.Errorf("%s segments: %d calls release memory", kind, n)
-		}
-		ok(t, p.Check())
-		closeOn(t, f, g)
-	}
-}
-
 // refusesFree fails calls of Free on demand.
 type refusesFree struct {
 	*allocatortest.Fake

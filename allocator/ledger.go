@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// How allocators other than a pool and a plan remember blocks: a ledger those of a driver's allocator,
+// How allocators other than a pool remember blocks: a ledger those of a driver's allocator,
 // handedOut those that went through a decorator.
 
 // A ledger keeps the blocks of an allocator that leaves the memory to its driver: it makes Blocks,

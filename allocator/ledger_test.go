@@ -179,7 +179,6 @@ func TestStatsCountCalls(t *testing.T) {
 		"pool/malloc": func(f *allocatortest.Fake) allocator.Allocator {
 			return newPool(t, f.WithoutPages(), allocator.PoolOptions{})
 		},
-		"plan":   func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
 		"async":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
 		"malloc": func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
 		"limit": func(f *allocatortest.Fake) allocator.Allocator {

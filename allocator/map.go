@@ -101,10 +101,6 @@ func mapOfLive(blocks []LiveBlock, kind string) Map {
 	return m
 }
 
-// Map looks at every block of the pool, as Detail does. While other goroutines call the
-// pool, the map may show each stream at a different moment.
-func (p *Pool) Map() Map { return p.mapWith(nil) }
-
 // Map shows each block as a segment, as the driver does.
 func (m *Malloc) Map() Map { return mapOfLive(m.Live(), SegmentsMalloc) }
 
@@ -112,43 +108,13 @@ func (m *Malloc) Map() Map { return mapOfLive(m.Live(), SegmentsMalloc) }
 // as well.
 func (p *Poison) Map() Map { return mapOfLive(p.Live(), MapUnknown) }
 
-// Map shows the plan's memory as segments, or parts of them, with the blocks in them.
-func (p *Plan) Map() Map {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var arenas []MapSegment
-	for m := range p.arenas {
-		arenas = append(arenas, MapSegment{Addr: m.addr, Bytes: m.size, Kind: SegmentsMalloc, Stream: m.stream})
-	}
-	sortSegments(arenas)
-	p.liveSlots(func(sl *slot) {
-		g := segmentAt(arenas, sl.addr)
-		g.Blocks = append(g.Blocks, MapBlock{
-			Addr: sl.addr, Bytes: blockSize(sl.asked), State: MapLive, Stream: sl.stream, Asked: sl.asked, Tag: sl.tag,
-		})
-	})
-	for i := range arenas {
-		arenas[i].fill(func(hole MapBlock) []MapBlock {
-			hole.State = MapFree
-			return []MapBlock{hole}
-		})
-	}
-	return p.pool.mapWith(arenas)
-}
-
-// mapWith returns the map of the pool, with arenas, which no heap holds.
-func (p *Pool) mapWith(arenas []MapSegment) Map {
+// Map looks at every block of the pool, as Detail does. While other goroutines call the
+// pool, the map may show each stream at a different moment.
+func (p *Pool) Map() Map {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var blocks []MapBlock
 	segments := p.space.ranges(p)
-	for _, g := range arenas {
-		blocks = append(blocks, g.Blocks...)
-		if p.space == nil {
-			g.Blocks = nil
-			segments = append(segments, g)
-		}
-	}
 	p.everyHeap(func(h *heap) {
 		for g := range h.Ranges {
 			if g.Lender == nil && p.space == nil {
@@ -156,7 +122,7 @@ func (p *Pool) mapWith(arenas []MapSegment) Map {
 			}
 		}
 		h.each(func(n *block.Node) {
-			if n.State != block.Lent && n.State != planned { // its borrower or plan shows its blocks
+			if n.State != block.Lent { // its borrower shows its blocks
 				blocks = append(blocks, recordOf(n).mapped(h.stream))
 			}
 		})

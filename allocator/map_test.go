@@ -104,40 +104,6 @@ func TestMapOfRandomCalls(t *testing.T) {
 	}
 }
 
-// TestMapOfPlan checks the map in the middle of a step, and while an older block keeps an
-// arena.
-func TestMapOfPlan(t *testing.T) {
-	for _, kind := range []string{allocator.SegmentsMalloc, allocator.SegmentsVirtual} {
-		t.Run(kind, func(t *testing.T) {
-			f := allocatortest.NewFake(deviceBytes)
-			r := openPlanRig(t, f, f, allocator.PoolOptions{Segments: kind})
-			weights := r.alloc(3 << 20)
-			for range 3 {
-				r.step("step", 1<<20)
-				r.must(checkMap(r.plan))
-			}
-			r.must(r.plan.Begin("step", 1))
-			kept := r.alloc(1 << 20)
-			r.alloc(2 << 20)
-			r.must(checkMap(r.plan))
-			arena := segmentOf(t, r.plan.Map(), kept.Addr)
-			if got := states(allocator.Map{Segments: []allocator.MapSegment{arena}}); arena.Kind != kind || got[kind+" live"] < 2 || got[kind+" free"] == 0 {
-				t.Errorf("the arena is shown as a %s segment of %v", arena.Kind, got)
-			}
-			r.must(r.plan.End())
-			for range 3 { // which take another arena
-				r.step("step", 1<<20)
-				r.must(checkMap(r.plan))
-			}
-			for _, b := range []allocator.Block{weights, kept} {
-				segmentOf(t, r.plan.Map(), b.Addr)
-				r.must(r.Free(b, 1))
-			}
-			r.must(checkMap(r.plan))
-		})
-	}
-}
-
 // segmentOf returns the segment that has a live block at addr.
 func segmentOf(t *testing.T, m allocator.Map, addr uintptr) allocator.MapSegment {
 	t.Helper()

@@ -124,8 +124,7 @@ type PoolOptions struct {
 	// return. It may make memory free, in this pool or elsewhere, and returns true to try again, as often
 	// as it likes. It may call every method of the pool, since no lock is held; an Alloc in it that fails
 	// calls it as well. Several goroutines may call it at the same time. A panic in it reaches the caller
-	// of Alloc. It is not called by TryAlloc, by Reserve, or for the arena of a [Plan], which first
-	// returns its arenas to the pool. nil: requests fail.
+	// of Alloc. It is not called by TryAlloc or by Reserve. nil: requests fail.
 	OnOutOfMemory func(e *OutOfMemoryError) (again bool)
 }
 

@@ -108,47 +108,10 @@ func poisonedBlocks() []poisonedBlock {
 			return p, allocFrom(t, p, 400, 1, "shared")
 		}
 	}
-	// planned opens a plan with a block of a replayed step, followed by later steps and, if
-	// yields, a request that takes the memory of the plan for the pool.
-	planned := func(later int, yields bool) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
-		return func(t *testing.T, f *allocatortest.Fake) (p *allocator.Poison, b allocator.Block) {
-			plan := newPlan(t, f)
-			p = allocator.NewPoison(plan, f)
-			step := func(free bool) {
-				t.Helper()
-				ok(t, plan.Begin("step", 1))
-				if next := allocFrom(t, p, 400, 1, "shared"); free {
-					ok(t, p.Free(next, 1))
-				} else {
-					b = next
-				}
-				ok(t, plan.End())
-			}
-			step(true) // is recorded
-			step(true)
-			if replays := plan.Plans()[0].Replays; replays != 1 {
-				t.Fatalf("%d replays of the step, want 1", replays)
-			}
-			step(false)
-			for range later {
-				step(true)
-			}
-			if yields {
-				if _, err := p.Alloc(deviceBytes, 1, "too much"); err == nil {
-					t.Fatal("Alloc returned more than the device has")
-				}
-			}
-			return p, b
-		}
-	}
 	return []poisonedBlock{
 		{"pool", true, of("pool")},
 		{"malloc", false, of("malloc")},
 		{"async", false, of("async")},
-		{"plan, of no step", true, of("plan")},
-		{"planned", true, planned(0, false)},
-		{"planned, in an arena that was replaced", true, planned(2, false)},
-		{"planned, in an arena that the pool took", true, planned(0, true)},
 	}
 }
 

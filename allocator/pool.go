@@ -40,7 +40,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 
 // Alloc implements [Allocator]. It calls the driver only when no free block of the stream's heap fits.
 // It waits on the host only if the driver has no more memory, or if memory must be released first:
-// beyond GCThreshold, and from a plan's malloc segments. Apart from calls that order streams, or create
+// beyond GCThreshold. Apart from calls that order streams, or create
 // or map memory, it makes at most 16 driver calls, however many streams there are. While it creates or
 // maps chunks (allocator/TUNING.md has the times), other requests that no free block fits wait, and so
 // do all calls that examine every stream; see Trim.

@@ -20,7 +20,6 @@ type marker interface {
 func TestReleasedStreams(t *testing.T) {
 	for name, open := range map[string]func(*allocatortest.Fake) allocator.Allocator{
 		"pool":   func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) },
-		"plan":   func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
 		"malloc": func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
 		"async":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
 	} {

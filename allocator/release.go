@@ -53,7 +53,7 @@ func (p *Pool) forgetPeak() {
 		for h := range p.all {
 			s.countHeap(h)
 		}
-		s.peak = s.handedOut()
+		s.peak = s.counted
 	}
 }
 
@@ -132,9 +132,6 @@ func (p *Pool) hasUnused(h *heap) bool {
 // Caller holds p.mu.
 func (p *Pool) idle() int64 {
 	bytes := p.space.kept()
-	if p.space != nil {
-		bytes -= p.space.lent
-	}
 	p.everyHeap(func(h *heap) { bytes += h.Reserved() - h.stats.allocated })
 	return bytes
 }

@@ -48,27 +48,22 @@ var way = [...]attempt{
 	{(*Pool).fromAnywhere, nil},
 }
 
-// allocSlowly serves a request that no free block of its heap fits. Before it fails for lack of memory, a
-// plan returns its arenas, and the program may make memory free.
+// allocSlowly serves a request that no free block of its heap fits. Before it fails for lack of memory, the
+// program may make memory free.
 func (p *Pool) allocSlowly(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
 	}
-	for yielded := false; ; {
+	for {
 		if p.opt.Reclaim != nil {
 			p.opt.Reclaim()
 		}
-		seen := p.plan.lendRest()
 		b, err := p.allocOnce(bytes, at, s, tag)
 		e, ok := err.(*OutOfMemoryError)
-		switch {
-		case !ok:
+		if !ok {
 			return b, err
-		case !yielded && p.plan.yieldArenas(seen, e):
-			yielded = true
-		case p.opt.OnOutOfMemory != nil && p.opt.OnOutOfMemory(e):
-			yielded = false
-		default:
+		}
+		if p.opt.OnOutOfMemory == nil || !p.opt.OnOutOfMemory(e) {
 			p.driver.refused.Add(1)
 			return b, err
 		}
@@ -197,11 +192,8 @@ func (p *Pool) refuse(r *request, why error) (*Block, error) {
 }
 
 // outOfMemory returns the error of a request for which all attempts failed, in a time that does not depend
-// on the number of live blocks. For an arena it returns only the reason, since no caller requested it.
+// on the number of live blocks.
 func (p *Pool) outOfMemory(r *request) (*Block, error) {
-	if r.forArena {
-		return nil, cmp.Or(r.driverErr, error(errFull))
-	}
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
 		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),

@@ -17,7 +17,6 @@ type request struct {
 	bytes     int64 // requested
 	size      int64 // to find: of the block, and spare
 	tag       string
-	forArena  bool  // the block is a plan's arena: the pool counts it as lent, not as handed out
 	driverErr error // why the driver has no more memory
 
 	device *deviceMemory // nil: not asked yet
@@ -76,15 +75,10 @@ const (
 // probeCalls is the number of calls that find out whether the work of a stream is done.
 const probeCalls = 3
 
-// handOut hands n, of a heap whose lock is held, out to the request's stream. An arena is of the
-// request's own heap.
+// handOut hands n, of a heap whose lock is held, out to the request's stream.
 func (r *request) handOut(owner *heap, n *block.Node) *Block {
 	if r.spare > 0 {
 		n = r.trim(owner, n)
-	}
-	if r.forArena {
-		n.State = planned
-		return &Block{rec: &recordOf(n).handle}
 	}
 	if owner != r.heap {
 		owner.alsoUsedOn(recordOf(n), r.heap.stream)

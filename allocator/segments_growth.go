@@ -16,7 +16,7 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	}
 	s := p.space
 	p.count(r.heap)
-	r.allocated = s.handedOut() + r.size - r.spare
+	r.allocated = s.counted + r.size - r.spare
 	peak := max(s.peak, r.allocated)
 	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
 		r.grows = p.growsBusy(p.tailGrowth(r), peak)
@@ -181,28 +181,16 @@ func (p *Pool) makeRoom(r *request, keep int64) {
 
 const collectShare = 8
 
-// collect releases unused memory before the pool grows by bytes: if that passes the threshold, or, with
-// releaseFirst, as many bytes.
+// collect releases unused memory before the pool grows by bytes, if that passes the threshold.
 func (p *Pool) collect(r *request, bytes int64) {
-	keep := p.reserved
-	if p.releaseFirst && p.space == nil { // chunks move instead
-		keep -= bytes
-	}
 	grown := p.reserved + bytes
-	passed := p.opt.GCThreshold > 0 && grown > max(p.threshold, p.collected.at)
-	if passed {
-		keep = min(keep, p.threshold-bytes)
-	}
-	if keep >= p.reserved {
+	if p.opt.GCThreshold == 0 || grown <= max(p.threshold, p.collected.at) {
 		return
 	}
 	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
 		return
 	}
-	p.makeRoom(r, keep)
-	if !passed {
-		return
-	}
+	p.makeRoom(r, p.threshold-bytes)
 	c := &p.collected
 	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
 		c.at, c.peak = 0, peak

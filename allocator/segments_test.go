@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"testing"
 
 	"mlpool/allocator"
@@ -33,22 +32,17 @@ func TestSegments(t *testing.T) {
 		{"unknown", paged, "", "huge", ""},
 	} {
 		o := allocator.PoolOptions{Strategy: c.strategy, Segments: c.asked}
-		pool, poolErr := allocator.NewPool(c.driver(), o)
-		plan, planErr := allocator.NewPlan(c.driver(), o)
-		if c.want == "" {
-			if poolErr == nil || planErr == nil {
-				t.Errorf("%s: errors %v and %v, want two", c.name, poolErr, planErr)
-			}
+		pool, err := allocator.NewPool(c.driver(), o)
+		if (err == nil) != (c.want != "") {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+		if err != nil {
 			continue
 		}
-		if err := errors.Join(poolErr, planErr); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
+		if pool.Segments() != c.want {
+			t.Errorf("%s: %s segments, want %s", c.name, pool.Segments(), c.want)
 		}
-		if pool.Segments() != c.want || plan.Segments() != c.want {
-			t.Errorf("%s: a pool has %s segments, a plan %s, want %s", c.name, pool.Segments(), plan.Segments(), c.want)
-		}
-		if err := errors.Join(pool.Close(), plan.Close()); err != nil {
+		if err := pool.Close(); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -36,7 +36,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 
 // fromBlocks serves a request from a free block of another heap, which keeps it.
 func (p *Pool) fromBlocks(r *request, lender *heap) (*Block, error) {
-	if r.forArena || !r.asks(lender) || lender.Reserved() == 0 {
+	if !r.asks(lender) || lender.Reserved() == 0 {
 		return nil, nil
 	}
 	lender.mu.Lock()

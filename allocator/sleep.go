@@ -30,7 +30,7 @@ type savedSpan struct {
 // Sleep releases all memory of a pool with virtual segments, and keeps its addresses and its blocks. It
 // waits on the host for the work that is queued on the streams of the pool and on those that live blocks
 // name; the caller first waits for work on other streams. With keep it then copies the contents of live
-// blocks, and the arena of a plan, to host memory; without keep they are lost. Those of free memory always
+// blocks to host memory; without keep they are lost. Those of free memory always
 // are.
 //
 // Until [Pool.Wake] returns nil, no work may use the memory, so graphs that were captured on it must not be
@@ -161,13 +161,13 @@ func (h *heap) settle(done map[Stream]bool) error {
 	return first
 }
 
-// contents returns the spans of live blocks and of arenas, by address, each as long as possible. A block in
+// contents returns the spans of live blocks, by address, each as long as possible. A block in
 // a stitch is where its parts are.
 func (p *Pool) contents() []pages.Span {
 	var all []pages.Span
 	p.everyHeap(func(h *heap) {
 		h.each(func(n *block.Node) {
-			if n.State != live && n.State != planned {
+			if n.State != live {
 				return
 			}
 			for _, m := range recordOf(n).parts() {
@@ -250,53 +250,4 @@ func (p *Pool) restore() error {
 func (p *Pool) freeHost(errs *[]error) {
 	p.sleep.saved = nil
 	p.sleep.host = undo.GiveBack(p.sleep.host, p.driver.FreeHost, errs)
-}
-
-// Sleep is [Pool.Sleep] between two steps.
-func (p *Plan) Sleep(keep bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := p.step.Load(); r != nil {
-		return fmt.Errorf("allocator: Sleep within step %q, call End first", r.name)
-	}
-	if !p.closed && !p.asleep {
-		if err := p.settle(); err != nil {
-			return err
-		}
-	}
-	err := p.pool.Sleep(keep)
-	p.asleep = p.pool.isAsleep()
-	return err
-}
-
-// Wake is [Pool.Wake].
-func (p *Plan) Wake() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := p.pool.Wake()
-	p.asleep = p.pool.isAsleep()
-	return err
-}
-
-// settle waits on the host for the work on arenas, and on the streams that their blocks name.
-func (p *Plan) settle() error {
-	done := map[Stream]bool{}
-	for m := range p.arenas {
-		if !m.ordered {
-			continue
-		}
-		if !done[m.stream] {
-			if err := p.pool.events.Sync(m.stream); err != nil {
-				return err
-			}
-			done[m.stream] = true
-		}
-	}
-	var first error
-	p.liveSlots(func(sl *slot) {
-		if first == nil {
-			first = p.pool.users.Sync(sl.users, done, &p.pool.events)
-		}
-	})
-	return first
 }

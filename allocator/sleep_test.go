@@ -15,7 +15,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// A sleeper is a pool or a plan with blocks whose contents are known.
+// A sleeper is a pool with blocks whose contents are known.
 type sleeper struct {
 	*allocatortest.Guard
 	t    *testing.T
@@ -304,83 +304,6 @@ func TestSleepCopies(t *testing.T) {
 		s.intact()
 		s.finish()
 	}
-}
-
-// TestPlanSleep puts a plan to sleep between steps, with a block that outlives its step.
-func TestPlanSleep(t *testing.T) {
-	for _, keep := range []bool{false, true} {
-		f := newSleepDevice()
-		p, err := allocator.NewPlan(f, allocator.PoolOptions{})
-		ok(t, err)
-		s := &sleeper{Guard: allocatortest.NewGuard(p, f), t: t, fake: f, of: p, ids: map[allocator.Block]byte{}}
-		step := func(outlives bool) {
-			t.Helper()
-			ok(t, p.Begin("step", 1))
-			var blocks []allocator.Block
-			for i := range int64(6) {
-				blocks = append(blocks, s.hold((i+1)*10000, 1))
-			}
-			s.hold(1000, 2) // of the pool
-			if err := p.Sleep(keep); err == nil || errors.Is(err, allocator.ErrAsleep) {
-				t.Errorf("Sleep within a step: %v", err)
-			}
-			for i, b := range blocks {
-				if i != 3 || !outlives {
-					s.drop(b, 1)
-					continue
-				}
-				ok(t, s.RecordStream(b, 4))
-				f.Order(1, 4)
-				ok(t, s.Use(b, 4))
-			}
-			ok(t, p.End())
-		}
-		for i := range 12 {
-			step(i == 6)
-			if i < 3 {
-				continue
-			}
-			f.Sleep()
-			ok(t, p.Sleep(keep))
-			if n := f.Used(); n > 0 {
-				t.Errorf("%d bytes are held asleep", n)
-			}
-			if err := p.Begin("step", 1); !errors.Is(err, allocator.ErrAsleep) {
-				t.Errorf("Begin: %v", err)
-			}
-			if _, err := p.Alloc(1000, 1, "asleep"); !errors.Is(err, allocator.ErrAsleep) {
-				t.Errorf("Alloc: %v", err)
-			}
-			if i == 8 {
-				s.drop(s.held[len(s.held)-1], 2)
-			}
-			ok(t, p.Wake(), f.Wake(), p.Check())
-			for _, b := range s.held {
-				if !keep {
-					s.ids[b] = 0
-				}
-			}
-			s.intact()
-		}
-		if p.Plans()[0].Replays == 0 {
-			t.Error("no step followed the plan")
-		}
-		s.finish()
-	}
-}
-
-// TestPlanSleepsWhileItPacks puts a plan to sleep while End makes a plan of the step.
-func TestPlanSleepsWhileItPacks(t *testing.T) {
-	f := newSleepDevice()
-	p, err := allocator.NewPlan(f, allocator.PoolOptions{})
-	ok(t, err)
-	p.BeforePack(func() { ok(t, p.Trim(0), p.Sleep(true)) })
-	ok(t, p.Begin("step", 1), p.Free(allocFrom(t, p, 30000, 1, ""), 1), p.End())
-	if n := f.Used(); n > 0 {
-		t.Errorf("End reserves %d bytes while the plan sleeps", n)
-	}
-	ok(t, p.Wake(), p.Check())
-	closeOn(t, f, p)
 }
 
 // TestSleepRaces allocates and frees on several goroutines while another one puts the pool to sleep.

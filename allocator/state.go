@@ -30,24 +30,19 @@ type Pool struct {
 	users  order.Users
 	events order.Events
 
-	// plan, if not nil, is the plan whose pool this is. It gives memory back when no free block of the
-	// stream's heap serves a request.
-	plan *Plan
-
 	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
 	// several heaps be held. The locks of users and events are taken last.
-	mu           sync.Mutex
-	driver       meter
-	space        *space // of virtual segments; nil: segments come from Malloc
-	opt          PoolOptions
-	closed       bool
-	full         bool      // the driver, or the limit, refused the last request
-	limited      bool      // the limit refused growth
-	releaseFirst bool      // release unused segments before reserving another one
-	list         []*heap   // all but unowned, in no order
-	lender       int       // in list: where the next search for memory begins
-	past         heapStats // of heaps that were closed
-	sleep        sleep
+	mu      sync.Mutex
+	driver  meter
+	space   *space // of virtual segments; nil: segments come from Malloc
+	opt     PoolOptions
+	closed  bool
+	full    bool      // the driver, or the limit, refused the last request
+	limited bool      // the limit refused growth
+	list    []*heap   // all but unowned, in no order
+	lender  int       // in list: where the next search for memory begins
+	past    heapStats // of heaps that were closed
+	sleep   sleep
 
 	// Segments and events that Close could not free, for another Close to try.
 	keptSegments []uintptr
@@ -125,7 +120,6 @@ type record struct {
 const (
 	live    = block.Owned + iota
 	waiting // freed, until other streams are done with it
-	planned // the arena of a Plan
 	part    // of a block in a stitch
 	states
 )
@@ -238,8 +232,7 @@ func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
 type space struct {
 	pages.Space
 
-	lent     int64 // bytes of a plan's arena
-	peak     int64 // peak of bytes allocated, as far as counted, with the arena
+	peak     int64 // peak of bytes allocated, as far as counted
 	counted  int64 // bytes allocated, of each heap when it was last counted
 	requests int64 // up to then
 	turn     int   // in Pool.list: the next heap to be counted
@@ -275,9 +268,6 @@ func (s *space) uncount(h *heap) {
 	s.requests += allocs - h.counted.requests
 	s.counted -= h.counted.bytes
 }
-
-// handedOut returns the counted bytes, with a plan's arena.
-func (s *space) handedOut() int64 { return s.lent + s.counted }
 
 // unusedOf returns the unused chunks of h, whose lock is held, by address.
 func (s *space) unusedOf(h *heap) []*pages.Chunk {

@@ -1,5 +1,0 @@
-//go:build race
-
-package allocator_test
-
-func init() { raceEnabled = true }
