@@ -75,7 +75,7 @@ func (p *Pool) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block
 // can be found. For other places it must be larger by what may lie before the block.
 func (r *request) align(at block.Place) {
 	r.place = at
-	if s := r.heap.pool.space; s != nil && at.Offset == 0 && at.Unit <= s.Page {
+	if s := r.heap.pool.space; at.Offset == 0 && at.Unit <= s.Page {
 		r.grain = at.Unit
 		return
 	}

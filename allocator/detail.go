@@ -64,7 +64,7 @@ func (p *Pool) Detail() Detail {
 		d.Free += s.Reserved - s.Allocated
 		d.LargestFree = max(d.LargestFree, s.LargestFree)
 	})
-	d.Free += p.space.kept()
+	d.Free += p.space.Kept()
 	d.addReleased(p.unowned)
 	slices.SortFunc(d.ByStream, func(a, b StreamStats) int { return cmp.Compare(a.Stream, b.Stream) })
 	for i, c := range classes {
@@ -120,7 +120,7 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 			c.Live++
 			c.Bytes += n.Size()
 			return
-		case block.Lent, part:
+		case part:
 			return
 		case block.Cached:
 			s.Cached += n.Size()
@@ -139,9 +139,7 @@ func (p *Pool) Stats() Stats {
 	defer p.mu.Unlock()
 	st := Stats{Reserved: p.reserved, PeakReserved: p.peakReserved}
 	p.driver.fill(&st)
-	if p.space != nil {
-		st.Stitches = p.space.Stitched
-	}
+	st.Stitches = p.space.Stitched
 	st.Allocs, st.Frees = p.past.counts()
 	p.everyHeap(func(h *heap) {
 		allocs, frees := h.stats.counts()

@@ -17,21 +17,17 @@ func (p *Pool) Check() error {
 	var reserved int64
 	p.everyHeap(func(h *heap) {
 		bytes, e := h.check()
-		if p.space != nil {
-			e = errors.Join(e, p.space.CheckIndex(&h.pages))
-		}
+		e = errors.Join(e, p.space.CheckIndex(&h.pages))
 		reserved += bytes
 		err = errors.Join(err, e)
 	})
 	if err != nil {
 		return err
 	}
-	if p.space != nil {
-		if err := p.space.Check(); err != nil {
-			return err
-		}
-		reserved += p.space.kept()
+	if err := p.space.Check(); err != nil {
+		return err
 	}
+	reserved += p.space.Kept()
 	if reserved != p.reserved && !p.sleep.asleep {
 		return fmt.Errorf("segments hold %d bytes, %d are reserved", reserved, p.reserved)
 	}

@@ -15,7 +15,6 @@ func newHeap(p *Pool, s Stream) *heap {
 	if p.opt.Placement != nil {
 		o.Chooser = chooser{p.opt.Placement()}
 	}
-	o.Reclaims = p.unowned == nil // it is the unowned heap
 	h.Init(h, o)
 	h.pages.Heap, h.pages.Owner = &h.Heap, h
 	h.waiting.Init(&p.users, &p.events, h)
@@ -175,10 +174,13 @@ func (h *heap) close() {
 	h.waiting = order.Queue[*record]{}
 }
 
-// borrowEvery is the number of requests that a heap serves itself between two that borrow memory from
-// another heap while the driver has more. Each move of memory costs an event, so streams that need memory
-// all the time get their own: churn over many streams then settles without events.
-const borrowEvery = 128
+// requests returns the number of requests of the heap's stream so far.
+func (h *heap) requests() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	allocs, _ := h.stats.counts()
+	return allocs + h.borrowed
+}
 
 // largestFree returns the bytes of the heap's largest free block.
 func (h *heap) largestFree() int64 {

@@ -117,14 +117,12 @@ func (p *Pool) Map() Map {
 	segments := p.space.ranges(p)
 	p.everyHeap(func(h *heap) {
 		for g := range h.Ranges {
-			if g.Lender == nil && p.space == nil {
+			if p.space.Whole {
 				segments = append(segments, MapSegment{Addr: g.Addr, Bytes: g.Size, Kind: SegmentsMalloc, Stream: h.stream})
 			}
 		}
 		h.each(func(n *block.Node) {
-			if n.State != block.Lent { // its borrower shows its blocks
-				blocks = append(blocks, recordOf(n).mapped(h.stream))
-			}
+			blocks = append(blocks, recordOf(n).mapped(h.stream))
 		})
 	})
 	sortSegments(segments)
@@ -159,9 +157,6 @@ func (r *record) mapped(s Stream) MapBlock {
 // chunk, and stitches.
 func (s *space) ranges(p *Pool) []MapSegment {
 	segments := []MapSegment{}
-	if s == nil {
-		return segments
-	}
 	for addr, bytes := range s.Zones {
 		g := MapSegment{Addr: addr, Bytes: bytes, Kind: SegmentsVirtual, Page: s.Page}
 		for h := range p.all {
@@ -223,7 +218,7 @@ func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
 		return nil, 0, err
 	}
 	defer h.mu.Unlock()
-	if p.space == nil {
+	if p.space.Whole {
 		return nil, 0, fmt.Errorf("allocator: memory of malloc segments has no pages, use virtual segments: %w", errors.ErrUnsupported)
 	}
 	var in *pages.Stitch

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"mlpool/allocator/internal/block"
-	"mlpool/allocator/internal/pages"
 	"mlpool/allocator/internal/undo"
 )
 
@@ -25,7 +24,8 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := p.limit(); err != nil {
 		return nil, err
 	}
-	if err := p.chooseSegments(); err != nil {
+	var err error
+	if p.space, err = p.newSpace(); err != nil {
 		return nil, err
 	}
 	p.unowned = newHeap(p, 0)
@@ -169,18 +169,13 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		p.reserved, p.list = 0, nil
 		p.heaps.Store(newHeapTable(nil))
 		p.keptEvents = append(p.keptEvents, p.events.Take()...)
-		if p.space != nil {
-			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
-			p.space.lastUses = nil
-		}
-	} else if len(p.keptSegments)+len(p.keptEvents)+len(p.sleep.host) == 0 && (p.space == nil || p.space.IsEmpty()) {
+		p.keptEvents = append(p.keptEvents, p.space.lastUses...)
+		p.space.lastUses = nil
+	} else if len(p.keptEvents)+len(p.sleep.host) == 0 && p.space.IsEmpty() {
 		return nil, []error{ErrClosed}
 	}
-	if p.space != nil {
-		p.space.Close(&errs)
-	}
+	p.space.Close(&errs)
 	p.freeHost(&errs)
-	p.keptSegments = undo.GiveBack(p.keptSegments, p.driver.Free, &errs)
 	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
 	return leaked, errs
 }
@@ -217,7 +212,7 @@ func (p *Pool) SetMaxBytes(most int64) error {
 		return ErrClosed
 	case most < 0:
 		return fmt.Errorf("allocator: MaxBytes %d is negative", most)
-	case p.space != nil && most > 0 && most < p.space.Page:
+	case !p.space.Whole && most > 0 && most < p.space.Page:
 		return fmt.Errorf("allocator: the limit of %d bytes is less than a page of %d", most, p.space.Page)
 	}
 	bytes, fraction := p.opt.MaxBytes, p.opt.MaxFraction
@@ -230,46 +225,12 @@ func (p *Pool) SetMaxBytes(most int64) error {
 	return nil
 }
 
-// chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
-func (p *Pool) chooseSegments() error {
-	kind := p.opt.Segments
-	paged, ok := p.driver.driver.(PageDriver)
-	switch {
-	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
-		return nil
-	case !ok:
-		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
-	case block.IsRigid(p.opt.Strategy):
-		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
-	}
-	page, err := paged.PageSize()
-	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("allocator: virtual segments: %w", err)
-	}
-	if page < Alignment || page&(page-1) != 0 {
-		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
-	}
-	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
-		if kind == "" {
-			p.limited = true
-			return nil
-		}
-		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
-	}
-	p.driver.paged = paged
-	p.space = &space{Space: pages.Space{Driver: &p.driver, Page: page}}
-	return nil
-}
-
 // Segments returns the kind of the pool's segments: SegmentsVirtual or SegmentsMalloc.
 func (p *Pool) Segments() string {
-	if p.space != nil {
-		return SegmentsVirtual
+	if p.space.Whole {
+		return SegmentsMalloc
 	}
-	return SegmentsMalloc
+	return SegmentsVirtual
 }
 
 // Reserve reserves memory ahead, until at least bytes are unused that any stream may take without waiting;
@@ -291,36 +252,5 @@ func (p *Pool) Reserve(bytes int64) error {
 	if r.driverErr == nil || r.driverErr != errTooLarge && !outOfMemory(r.driverErr) {
 		return r.driverErr
 	}
-	_, err := p.outOfMemory(r)
-	return err
-}
-
-// preallocate reserves memory until bytes of the unowned heap are unused. With virtual segments it reserves
-// whole pages, at most those that the limit allows.
-func (p *Pool) preallocate(bytes int64) error {
-	p.unowned.mu.Lock()
-	unused := p.unowned.Reserved() - p.unowned.stats.allocated
-	fits := p.space == nil && p.unowned.FittingUnused(bytes) != nil
-	p.unowned.mu.Unlock()
-	unit := int64(Alignment)
-	if p.space != nil {
-		unit = p.space.Page
-		bytes -= unused
-	}
-	if fits || bytes <= 0 {
-		return nil
-	}
-	size := block.RoundUp(bytes, unit)
-	if left := p.opt.MaxBytes - p.reserved; left >= max(bytes, unit) {
-		p.limited = size > left
-		size = min(size, left&^(unit-1))
-	}
-	if p.space != nil {
-		return p.addChunks(&request{heap: p.unowned, size: size}, size)
-	}
-	g, err := p.newSegment(&request{heap: p.unowned, size: size}, size)
-	if err == nil {
-		p.unowned.Adopt(g)
-	}
-	return err
+	return p.outOfMemory(r)
 }

@@ -10,16 +10,6 @@ import (
 
 // How a pool releases memory to the driver.
 
-// freeSegment returns the memory of g, which no work uses, to the driver.
-func (p *Pool) freeSegment(g *block.Range) error {
-	if err := p.driver.Free(g.Addr); err != nil {
-		return err
-	}
-	p.reserved -= g.Size
-	p.full = false
-	return nil
-}
-
 // Trim implements [Allocator]. It waits on the host for the work that used the memory. If more than
 // keep bytes are reserved, it also frees unused events. If the driver refuses some calls, Trim releases
 // the rest, and returns the first error. With KeepMapped it releases nothing and does not wait.
@@ -49,18 +39,17 @@ func (p *Pool) Trim(keep int64) error {
 // forgetPeak makes the bytes allocated now the peak for slack.
 func (p *Pool) forgetPeak() {
 	p.collected = collection{}
-	if s := p.space; s != nil {
-		for h := range p.all {
-			s.countHeap(h)
-		}
-		s.peak = s.counted
+	s := p.space
+	for h := range p.all {
+		s.countHeap(h)
 	}
+	s.peak = s.counted
 }
 
-// release releases unused segments until at most keep bytes are reserved. If one heap fails, the
+// release releases unused chunks until at most keep bytes are reserved. If one heap fails, the
 // others continue. Caller holds p.mu.
 func (p *Pool) release(keep int64) (errs []error) {
-	if p.reserved > keep && p.space != nil {
+	if p.reserved > keep {
 		p.space.ReleaseKept(&errs)
 		p.reserved = p.space.Held
 	}
@@ -68,7 +57,7 @@ func (p *Pool) release(keep int64) (errs []error) {
 		return errs
 	}
 	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
-		h := p.unowned // last: the others return what it lent
+		h := p.unowned // last
 		if i < len(p.list) {
 			h = p.list[i]
 		}
@@ -76,9 +65,7 @@ func (p *Pool) release(keep int64) (errs []error) {
 			errs = append(errs, err)
 		}
 	}
-	if p.space != nil {
-		p.space.DropEmpty(&errs)
-	}
+	p.space.DropEmpty(&errs)
 	return errs
 }
 
@@ -89,7 +76,7 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 		return err
 	}
 	h.Flush()
-	if !p.hasUnused(h) {
+	if len(p.space.unusedOf(h)) == 0 {
 		return nil
 	}
 	if h != p.unowned {
@@ -97,41 +84,13 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 			return err
 		}
 	}
-	if p.space != nil {
-		return p.releaseChunks(h, keep)
-	}
-	for p.reserved > keep {
-		g := h.AnyUnused()
-		if g == nil {
-			break
-		}
-		if g.Lender != nil {
-			h.Detach(g)
-			p.unowned.mu.Lock()
-			p.unowned.TakeBack(g)
-			p.unowned.mu.Unlock()
-			continue
-		}
-		if err := p.freeSegment(g); err != nil {
-			return err
-		}
-		h.Detach(g)
-	}
-	return nil
-}
-
-// hasUnused reports whether h, whose lock is held, has memory to release.
-func (p *Pool) hasUnused(h *heap) bool {
-	if p.space != nil {
-		return len(p.space.unusedOf(h)) > 0
-	}
-	return h.AnyUnused() != nil
+	return p.releaseChunks(h, keep)
 }
 
 // idle returns an upper bound of the bytes that the pool could release if all queued work were done.
 // Caller holds p.mu.
 func (p *Pool) idle() int64 {
-	bytes := p.space.kept()
+	bytes := p.space.Kept()
 	p.everyHeap(func(h *heap) { bytes += h.Reserved() - h.stats.allocated })
 	return bytes
 }
@@ -147,11 +106,6 @@ func (p *Pool) takeApart(h *heap) {
 		r.waits.Events(func(event uintptr) { p.keptEvents = append(p.keptEvents, event) })
 		r.waits, r.users = nil, nil
 	})
-	for g := range h.Ranges {
-		if g.Lender == nil && p.space == nil {
-			p.keptSegments = append(p.keptSegments, g.Addr)
-		}
-	}
 	p.past.add(&h.stats)
 	h.close()
 }
@@ -234,15 +188,9 @@ func (p *Pool) merge(h *heap) {
 			c.takeOverLive(h, n)
 		}
 	}
-	if p.space != nil {
-		p.space.Merge(&c.pages, &h.pages, moved)
-		c.takeOverStitched(h)
-		p.space.uncount(h)
-	} else {
-		for g := range h.Ranges {
-			c.TakeOver(&h.Heap, g, moved)
-		}
-	}
+	p.space.Merge(&c.pages, &h.pages, moved)
+	c.takeOverStitched(h)
+	p.space.uncount(h)
 	c.waiting.TakeOver(&h.waiting)
 	p.past.add(&h.stats)
 	h.close()

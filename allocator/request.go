@@ -2,50 +2,87 @@ package allocator
 
 import (
 	"cmp"
+	"slices"
 
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/undo"
 )
 
-// An attempt is one way to serve a request. It has a function for each kind of segments; nil: the kind
-// skips it. The function returns a block, or an error that ends the request, or neither.
-type attempt struct {
-	malloc, virtual func(*Pool, *request) (*Block, error)
+// How the pool serves a request that no free block of its heap fits: the attempts, and the state of the request.
+
+// A need is the most that an attempt may do: each also does what the ones before it do.
+type need int
+
+const (
+	nothing  need = iota // it calls no driver, and does not wait
+	events               // it orders streams, and asks whether work is done
+	mapping              // it maps chunks a second time
+	growing              // it takes memory from the driver
+	hostWait             // it waits on the host for queued work, and releases memory
+)
+
+// way has the attempts at a request, in the order in which serve makes them. An attempt returns a block, or an
+// error that ends the request, or neither. It is called with Pool.mu held.
+var way = [...]struct {
+	needs need
+	try   func(*Pool, *request) (*Block, error)
+}{
+	{nothing, (*Pool).fromOwn},       // a free block of its heap
+	{events, (*Pool).fromFinished},   // blocks of its heap that other streams are done with
+	{nothing, (*Pool).fromOwnChunks}, // free memory of its heap that is side by side, also in an earlier stitch
+	{nothing, (*Pool).fromUnowned},   // memory of no stream
+	{growing, (*Pool).fromSlack},     // new memory, within the slack of the peak
+	{events, (*Pool).fromOthers},     // unused chunks of other streams
+	{mapping, (*Pool).fromStitch},    // unused chunks from anywhere, mapped side by side
+	{mapping, (*Pool).fromWaiting},   // also chunks whose blocks other streams still use
+	{growing, (*Pool).fromGrowth},    // new memory, as much as is missing
+	{hostWait, (*Pool).fromSettled},  // everything, after all work, and after unused memory was released
 }
 
-// way has the attempts for a request, from top to bottom. If all fail, outOfMemory returns the error.
-// Before giveUp nothing waits on the host.
-var way = [...]attempt{
-	// More than the pool and the device have: try nothing.
-	{(*Pool).refuseEarly, (*Pool).refuseEarly},
-	// Too many stitches: unmap some of them.
-	{nil, (*Pool).dropStitches},
+// request is one call of Alloc in the slow path. Its methods, and functions that take one, are called with
+// Pool.mu held.
+type request struct {
+	heap  *heap
+	bytes int64 // requested
+	size  int64 // to find: of the block, and spare
+	tag   string
+	may   need // attempts that need more are left out; with nothing it waits for no lock either
 
-	// Own heap: a chunk for small blocks; a free block, else a freed block whose other streams are done,
-	// else a block freed some rounds ago.
-	{nil, (*Pool).fromSmall},
-	{(*Pool).fromOwn, (*Pool).fromOwn},
-	// Other heaps: memory of no stream, and sometimes of a stream. With chunks: those of the own
-	// heap that are side by side, new ones within the slack, those of other heaps.
-	{(*Pool).fromOthers, (*Pool).fromChunks},
-	// Stitches: unused chunks from anywhere, then also chunks of waiting blocks.
-	{nil, (*Pool).fromStitch},
-	{nil, (*Pool).fromWaiting},
-	// Growth: by the missing bytes, then by the whole request.
-	{(*Pool).fromDriver, (*Pool).fromLeastGrowth},
-	{(*Pool).fromFullDriver, (*Pool).fromNewChunks},
+	// Of an aligned block, by align:
+	place block.Place // of the block
+	grain int64       // the memory that is found begins at a multiple, in bytes; 0: anywhere
+	spare int64       // bytes around the block; they become free again
 
-	// The driver has no more. If waiting for all freed blocks could not help: fail now.
-	{(*Pool).giveUp, (*Pool).giveUp},
-	// Wait for every freed block, and search all heaps.
-	{(*Pool).fromOwnAtLast, (*Pool).fromSettled},
-	{(*Pool).fromOthersAtLast, nil},
-	// Grow again, after unused memory was released if that makes room.
-	{(*Pool).fromDriverAtLast, (*Pool).fromLeastGrowth},
-	{nil, (*Pool).fromReleased},
-	{nil, (*Pool).fromLeastGrowth},
-	// Any block of any heap, even if the strategy would not choose it.
-	{(*Pool).fromAnywhere, nil},
+	// The search in other heaps:
+	waitMode order.Mode // for the streams whose memory it takes
+	upkeep   int        // number of upkeepCalls that are left
+	last     bool       // the request fails otherwise
+	grows    bool       // it rather grows than waits for work that is not done
+	chosen   bool       // lenders were chosen
+	lenders  []*heap    // heaps that may have memory for it
+	refused  []*heap    // heaps whose streams the driver refused to order
+	busy     []*heap    // heaps whose work is not done, if the policy does not wait for it
+	refusal  error      // the driver's first error of these
+
+	// Growth:
+	missing   int64         // bytes beyond those of unused chunks
+	allocated int64         // bytes of all blocks, with the request's, if they were counted
+	device    *deviceMemory // nil: not asked yet
+	driverErr error         // why the driver has no more memory
+	enough    int64         // a limit known to be enough for this request; 0: not known
+}
+
+// upkeepCalls is the number of driver calls of a request that only query work or unmap stitches.
+// Calls for the memory that the request gets do not count.
+const upkeepCalls = 16
+
+// newRequest returns a request of the heap of s, which may do everything. Caller holds p.mu.
+func (p *Pool) newRequest(bytes int64, s Stream, tag string) *request {
+	return &request{
+		heap: p.heapOf(s), bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: tag,
+		may: hostWait, waitMode: p.opt.Reuse.waitMode(), upkeep: upkeepCalls,
+	}
 }
 
 // allocSlowly serves a request that no free block of its heap fits. Before it fails for lack of memory, the
@@ -70,63 +107,159 @@ func (p *Pool) allocSlowly(bytes int64, at block.Place, s Stream, tag string) (B
 	}
 }
 
-// allocOnce makes one attempt to serve a request: see way.
+// allocOnce serves a request, or returns why it fails.
 func (p *Pool) allocOnce(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.ready(); err != nil {
 		return Block{}, err
 	}
-	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, scope: newScope(p.opt.Reuse)}
+	r := p.newRequest(bytes, s, tag)
 	r.heap.lost = false // the stream exists
 	if bytes > maxRequest {
-		r.driverErr = errTooLarge
-		_, err := p.outOfMemory(r)
-		return Block{}, err
+		return Block{}, p.refuse(r, errTooLarge)
 	}
-	r.size = blockSize(bytes)
 	if at.Unit > 0 {
 		r.align(at)
 	}
-	b, err := p.serve(r)
-	if err != nil {
+	if err := p.refuseEarly(r); err != nil {
 		return Block{}, err
 	}
-	return *b, nil
+	if !p.opt.KeepMapped {
+		r.note(p.unmapStitches(r))
+	}
+	return p.serve(r)
+}
+
+// TryAlloc is Alloc for a caller that must not wait, such as a thread that answers to a user, and for one
+// that must not call the driver, such as a thread that captures a graph of CUDA. It waits for no lock and
+// no work, and never calls the driver. It returns a block only from free memory that s may use at once:
+// that of its own heap, also in an earlier stitch, and memory of no stream. Otherwise the error is
+// [ErrWouldBlock], also if another goroutine holds a lock. Such a request does not count as Refused.
+func (p *Pool) TryAlloc(bytes int64, s Stream, tag string) (Block, error) {
+	if bytes < 0 {
+		return Block{}, ErrBadSize
+	}
+	if bytes > maxRequest {
+		return Block{}, ErrWouldBlock
+	}
+	if h := p.heaps.Load().of(s); h != nil && h.mu.TryLock() { // even while another request holds p.mu
+		n := h.Take(blockSize(bytes))
+		if n != nil {
+			b := h.handOut(n, bytes, s, tag)
+			h.mu.Unlock()
+			return b, nil
+		}
+		h.mu.Unlock()
+	}
+	if !p.mu.TryLock() {
+		return Block{}, ErrWouldBlock
+	}
+	defer p.mu.Unlock()
+	if err := p.ready(); err != nil {
+		return Block{}, err
+	}
+	r := p.newRequest(bytes, s, tag)
+	r.may = nothing
+	return p.serve(r)
 }
 
 // serve makes the attempts of way.
-func (p *Pool) serve(r *request) (*Block, error) {
-	for _, step := range way {
-		try := step.malloc
-		if p.space != nil {
-			try = step.virtual
-		}
-		if try == nil {
+func (p *Pool) serve(r *request) (Block, error) {
+	for _, w := range way {
+		if w.needs > r.may {
 			continue
 		}
-		b, err := try(p, r)
+		b, err := w.try(p, r)
 		if err != nil {
-			return nil, err
+			return Block{}, err
 		}
 		if b != nil {
-			if p.space != nil {
-				p.space.peak = max(p.space.peak, r.allocated)
-			}
-			return b, nil
+			p.space.peak = max(p.space.peak, r.allocated)
+			return *b, nil
 		}
 	}
-	return p.outOfMemory(r)
+	if r.may < hostWait {
+		return Block{}, ErrWouldBlock
+	}
+	return Block{}, p.outOfMemory(r)
 }
 
-// fromOwn coalesces blocks that the heap kept apart, recycles blocks that other streams are done with
-// and, if many blocks wait, waits on the device for the oldest.
+// lock locks h, unless the request must not wait and another goroutine holds the lock. It reports whether it
+// did.
+func (r *request) lock(h *heap) bool {
+	if r.may == nothing {
+		return h.mu.TryLock()
+	}
+	h.mu.Lock()
+	return true
+}
+
+// handOut hands n, of a heap whose lock is held, out to the request's stream.
+func (r *request) handOut(owner *heap, n *block.Node) *Block {
+	if r.spare > 0 {
+		n = r.trim(owner, n)
+	}
+	if owner != r.heap {
+		owner.alsoUsedOn(recordOf(n), r.heap.stream)
+		r.heap.borrowed++
+	}
+	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
+	return &b
+}
+
+// fromFree coalesces the free blocks of the request's heap, whose lock is held, and returns one that its
+// strategy chooses, or nil.
+func (r *request) fromFree() *Block {
+	h := r.heap
+	h.Flush()
+	var n *block.Node
+	if r.place.Unit > 0 {
+		n = r.takeBest(h)
+	} else {
+		n = h.Take(r.size)
+	}
+	if n == nil {
+		return nil
+	}
+	return r.handOut(h, n)
+}
+
+// takeBest takes the block out of the smallest free block of h, whose lock is held, that has it.
+func (r *request) takeBest(h *heap) *block.Node { return h.TakeBest(r.size-r.spare, r.place) }
+
+// fromOwn serves a request from a free block of its heap.
 func (p *Pool) fromOwn(r *request) (*Block, error) {
+	if !r.lock(r.heap) {
+		return nil, ErrWouldBlock
+	}
+	defer r.heap.mu.Unlock()
+	if b := p.fromSmall(r); b != nil {
+		return b, nil
+	}
+	return r.fromFree(), nil
+}
+
+// fromFinished recycles blocks of the heap that other streams are done with. If many blocks wait, the heap's
+// stream waits on the device for the oldest. Blocks of no stream are recycled too.
+func (p *Pool) fromFinished(r *request) (*Block, error) {
+	if b, err := p.finished(r); b != nil || err != nil || !r.asks(p.unowned) {
+		return b, err
+	}
+	p.unowned.mu.Lock()
+	defer p.unowned.mu.Unlock()
+	if err := r.reap(p.unowned); err != nil {
+		r.refuse(p.unowned, err)
+	}
+	return nil, nil
+}
+
+func (p *Pool) finished(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if b := r.fromFree(); b != nil {
-		return b, nil
+	if h.waiting.Len() == 0 {
+		return nil, nil
 	}
 	if err := r.reap(h); err != nil {
 		return nil, err
@@ -141,49 +274,127 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
-// fromOwnAtLast waits for every freed block of the heap.
-func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
-	r.widen(p.opt.Reuse)
-	h := r.heap
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.drain(r.waitMode); err != nil {
-		return nil, err
-	}
-	return r.fromFree(), nil
+// reap recycles blocks of h, whose lock is held, if their work is found done.
+func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
+
+// spend calls f, which may use half of the remaining calls, so that some are left for other heaps.
+func (r *request) spend(f func(calls *int) error) error {
+	calls := r.upkeep / 2
+	r.upkeep -= calls
+	err := f(&calls)
+	r.upkeep += max(calls, 0)
+	return err
 }
 
-// refuseEarly is giveUp before the first attempt. It examines few heaps, and makes only driver calls
-// that precede growth anyway.
-func (p *Pool) refuseEarly(r *request) (*Block, error) {
+// fromSettled waits for every freed block, coalesces the free blocks of every heap, and searches again. Then it
+// asks the driver again, at last after it released unused memory, if that can be enough.
+func (p *Pool) fromSettled(r *request) (*Block, error) {
+	if why := p.noRoom(r, r.size, p.idle()); why != nil {
+		return nil, p.refuse(r, why)
+	}
+	r.waitMode, r.last, r.grows = p.opt.Reuse.lastWaitMode(), true, false
+	r.busy = nil
+	if err := p.drainAll(r); err != nil {
+		return nil, err
+	}
+	if b, err := p.fromOwnChunks(r); b != nil || err != nil {
+		return b, err
+	}
+	p.everyLender(r)
+	if b, err := p.fromLenders(r); b != nil || err != nil {
+		return b, err
+	}
+	for _, lender := range r.lenders {
+		if b, err := p.fromBlocks(r, lender); b != nil || err != nil {
+			return b, err
+		}
+	}
+	for _, keep := range [...]int64{p.reserved, p.reserved - block.RoundUp(r.size, p.space.Page), 0} {
+		if keep < p.reserved {
+			if !p.canRelease(r) {
+				break
+			}
+			p.makeRoom(r, keep)
+			p.everyLender(r)
+			if b, err := p.fromLenders(r); b != nil || err != nil {
+				return b, err
+			}
+		}
+		if b, err := p.grow(r); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil
+}
+
+// fromLenders serves a request from unused chunks of its lenders that are side by side, else from a stitch.
+func (p *Pool) fromLenders(r *request) (*Block, error) {
+	if b, err := p.gather(r, r.lenders, false); b != nil || err != nil || p.space.Whole {
+		return b, err
+	}
+	return p.gather(r, r.lenders, true)
+}
+
+// drainAll waits for every freed block and coalesces the free blocks of every heap.
+func (p *Pool) drainAll(r *request) error {
+	for h := range p.all {
+		h.mu.Lock()
+		err := h.drain(r.waitMode)
+		h.Flush()
+		h.mu.Unlock()
+		switch {
+		case err == nil:
+		case h == r.heap:
+			return err
+		default:
+			r.refuse(h, err)
+		}
+	}
+	return nil
+}
+
+// refuse records the error with which the driver refused to order the stream of h, another heap, which
+// may have been destroyed. The search continues without h.
+func (r *request) refuse(h *heap, why error) {
+	r.refused = append(r.refused, h)
+	r.note(why)
+}
+
+// note records an error, or nil, that does not end the request.
+func (r *request) note(err error) {
+	if r.refusal == nil {
+		r.refusal = err
+	}
+}
+
+// asks reports whether to search h. A heap whose stream the driver refused is searched again only at
+// the end, since each refusal is a call.
+func (r *request) asks(h *heap) bool {
+	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
+		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
+}
+
+// refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
+// examines few heaps, and makes only driver calls that precede growth anyway.
+func (p *Pool) refuseEarly(r *request) error {
 	back := p.reserved
 	if len(p.list) <= peakHeaps {
 		back = p.idle()
 	}
 	switch {
 	case r.size <= back:
-		return nil, nil
 	case p.beyondLimit(r.size - back):
 		return p.refuse(r, errLimit)
-	case p.full || p.space != nil && r.size > p.space.ChunkBytes(r.size, p.reserved):
+	case p.full || r.size > p.space.ChunkBytes(r.size, p.reserved):
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}
 	}
-	return nil, nil
+	return nil
 }
 
-// giveUp ends a request for more than the device and the pool have together, without waiting or
-// releasing memory.
-func (p *Pool) giveUp(r *request) (*Block, error) {
-	if why := p.noRoom(r, r.size, p.idle()); why != nil {
-		return p.refuse(r, why)
-	}
-	return nil, nil
-}
-
-// refuse ends a request without asking the driver again.
-func (p *Pool) refuse(r *request, why error) (*Block, error) {
+// refuse returns the error of a request that ends without asking the driver again.
+func (p *Pool) refuse(r *request, why error) error {
 	r.driverErr = cmp.Or(r.driverErr, why)
 	if why == errLimit {
 		p.atLimit(r)
@@ -193,7 +404,7 @@ func (p *Pool) refuse(r *request, why error) (*Block, error) {
 
 // outOfMemory returns the error of a request for which all attempts failed, in a time that does not depend
 // on the number of live blocks.
-func (p *Pool) outOfMemory(r *request) (*Block, error) {
+func (p *Pool) outOfMemory(r *request) error {
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
 		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
@@ -215,7 +426,7 @@ func (p *Pool) outOfMemory(r *request) (*Block, error) {
 	default:
 		e.advise(p.limitFor(r, d), unused)
 	}
-	return nil, e
+	return e
 }
 
 // limitFor returns the limit with which the same calls would have succeeded, or 0 if it is not known: with

@@ -48,7 +48,7 @@ func (p *Pool) Sleep(keep bool) error {
 	switch {
 	case p.closed:
 		return ErrClosed
-	case p.space == nil:
+	case p.space.Whole:
 		return fmt.Errorf("allocator: malloc segments cannot sleep, use virtual segments: %w", errors.ErrUnsupported)
 	case p.sleep.asleep:
 		return p.unmapAll()

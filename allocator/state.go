@@ -44,9 +44,7 @@ type Pool struct {
 	past    heapStats // of heaps that were closed
 	sleep   sleep
 
-	// Segments and events that Close could not free, for another Close to try.
-	keptSegments []uintptr
-	keptEvents   []uintptr
+	keptEvents []uintptr // that Close could not free, for another Close to try
 
 	reserved, peakReserved int64 // bytes
 	threshold              int64 // bytes, of opt.GCThreshold
@@ -94,7 +92,7 @@ type heap struct {
 	stitched *record  // blocks in stitches, by next
 	records  []record // not in use yet
 	waiting  order.Queue[*record]
-	pages    pages.Holder // its chunks, if segments are virtual; Pool.mu guards it too
+	pages    pages.Holder // its chunks; Pool.mu guards it too
 
 	// Guarded by Pool.mu.
 
@@ -103,7 +101,7 @@ type heap struct {
 	// borrowed counts the requests that other heaps served; borrowedAt was the count of all requests at
 	// the last search there that found memory.
 	borrowed, borrowedAt int64
-	counted              counted // of virtual segments
+	counted              counted
 }
 
 // A record is a block of a Pool, free or handed out.
@@ -226,62 +224,6 @@ func (t *heapTable) insert(h *heap) {
 
 // full reports whether another heap would leave too few empty slots.
 func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
-
-// space has the chunks and addresses of a pool with virtual segments, and counts of allocated bytes.
-// Pool.mu guards it.
-type space struct {
-	pages.Space
-
-	peak     int64 // peak of bytes allocated, as far as counted
-	counted  int64 // bytes allocated, of each heap when it was last counted
-	requests int64 // up to then
-	turn     int   // in Pool.list: the next heap to be counted
-
-	moves int64 // requests that took memory of other streams
-	slack pages.Slack
-
-	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
-	lastUses []uintptr
-}
-
-// counted has the counts of a heap.
-type counted struct {
-	requests int64 // up to then
-	bytes    int64
-}
-
-// countHeap counts the bytes allocated of h.
-func (s *space) countHeap(h *heap) {
-	h.mu.Lock()
-	allocs, _ := h.stats.counts()
-	bytes := h.stats.allocated
-	h.mu.Unlock()
-	s.Looks++
-	s.requests += allocs - h.counted.requests
-	s.counted += bytes - h.counted.bytes
-	h.counted = counted{allocs, bytes}
-}
-
-// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
-func (s *space) uncount(h *heap) {
-	allocs, _ := h.stats.counts()
-	s.requests += allocs - h.counted.requests
-	s.counted -= h.counted.bytes
-}
-
-// unusedOf returns the unused chunks of h, whose lock is held, by address.
-func (s *space) unusedOf(h *heap) []*pages.Chunk {
-	s.Search(&h.pages)
-	return s.Unused()
-}
-
-// kept returns the bytes of pages that the driver did not take back.
-func (s *space) kept() int64 {
-	if s == nil {
-		return 0
-	}
-	return s.Kept()
-}
 
 // A collection is the state of garbage collection beyond the threshold of the options. The memory of
 // a program that needs more than the threshold would be collected and reserved again all the time. So

@@ -47,7 +47,7 @@ func (s *Space) freeRuns(h *Holder, row []Mapped, grain int64, yield func(t Free
 		}
 		if t.Size > 0 {
 			last := row[i-1]
-			if stitched := m.Addr != c.addr; last.Addr+uintptr(last.Chunk.size) != m.Addr || !stitched && !t.join(last.Chunk, c) {
+			if stitched := m.Addr != c.addr; s.Whole || last.Addr+uintptr(last.Chunk.size) != m.Addr || !stitched && !t.join(last.Chunk, c) {
 				end()
 			}
 		}

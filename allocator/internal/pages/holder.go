@@ -18,8 +18,11 @@ func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	h.Coalesce(n)
 }
 
-// joinNeighbours joins g with neighbouring ranges of h.
+// joinNeighbours joins g with neighbouring ranges of h, unless they are whole chunks.
 func (s *Space) joinNeighbours(h *Holder, g *block.Range) {
+	if s.Whole {
+		return
+	}
 	at := s.index(g.Addr)
 	if at > 0 {
 		if left := s.chunks[at-1]; left.end() == g.Addr && left.holder == h && left.rng.Small == g.Small {

@@ -1,6 +1,10 @@
 package pages
 
-import "mlpool/allocator/internal/block"
+import (
+	"cmp"
+
+	"mlpool/allocator/internal/block"
+)
 
 // The free-chunk index of a holder says at which ends of its chunks there is free memory. It is updated
 // from a log of changes, so that a request that examines many heaps does not examine all their free
@@ -9,18 +13,23 @@ import "mlpool/allocator/internal/block"
 // leastChanges is the shortest log of changes that makes a request look at all chunks instead.
 const leastChanges = 256
 
-// smallestPart of a page is what counts, where the placement does not visit smaller blocks too.
+// smallestPart of a page is what counts, where the placement does not visit smaller blocks too. Of whole
+// chunks only unused ones count.
 const smallestPart = 8
 
 // Update brings the index of h up to date.
 func (s *Space) Update(h *Holder) {
-	if changes, ok := h.Changes(); ok {
+	least := s.Page / smallestPart
+	if s.Whole {
+		least = cmp.Or(s.least, s.Page)
+	}
+	if changes, ok := h.Changes(); ok && h.Watched() <= least {
 		for i := range changes {
 			s.apply(h, &changes[i])
 		}
 	} else {
 		h.forget()
-		h.Watch(s.Page/smallestPart, func(x *block.Change) { s.apply(h, x) })
+		h.Watch(least, func(x *block.Change) { s.apply(h, x) })
 	}
 	h.KeepChanges(max(leastChanges, len(h.chunks))) // looking at all chunks is as quick
 }

@@ -8,14 +8,13 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A chunk is memory that one call of the driver created, a number of whole pages.
-// It is mapped at addr, where blocks are cut from it, as long as it exists; it may
-// be mapped in stitches as well. A chunk that is free moves from holder to holder
-// without a call of the driver.
+// A Chunk is memory that one call of the driver made. It is at addr, where blocks are cut from it, as long
+// as it exists. If it consists of pages it may be mapped in stitches as well. A chunk that is free moves from
+// holder to holder without a call of the driver.
 type Chunk struct {
 	addr  uintptr
-	size  int64 // bytes
-	pages uintptr
+	size  int64   // bytes
+	pages uintptr // the driver's handle; 0: it came from Malloc
 
 	rng    *block.Range // that it is in, with its neighbours of the same holder
 	holder *Holder      // nil: none
@@ -37,7 +36,7 @@ type Chunk struct {
 func (c *Chunk) Addr() uintptr { return c.addr }
 func (c *Chunk) End() uintptr  { return c.end() }
 
-// Pages returns the driver's handle of the memory of c.
+// Pages returns the driver's handle of the pages of c, 0 for a whole chunk.
 func (c *Chunk) Pages() uintptr { return c.pages }
 
 // Size returns the bytes of c.
@@ -65,8 +64,11 @@ type Holder struct {
 	search int      // the last one that it was part of
 }
 
-// A Driver maps physical memory at addresses, as CUDA's virtual memory management does.
+// A Driver has the memory. A Space of whole chunks calls Malloc and Free; another one maps physical memory
+// at addresses, as CUDA's virtual memory management does.
 type Driver interface {
+	Malloc(bytes int64) (addr uintptr, err error)
+	Free(addr uintptr) error
 	ReserveRange(bytes int64) (addr uintptr, err error)
 	ReleaseRange(addr uintptr, bytes int64) error
 	CreatePages(bytes int64) (pages uintptr, err error)
@@ -78,7 +80,8 @@ type Driver interface {
 // Space is chunks and where they are mapped.
 type Space struct {
 	Driver Driver
-	Page   int64 // bytes
+	Page   int64 // the bytes of every chunk are a multiple of it
+	Whole  bool  // chunks come from Malloc: they are not neighbours, and not mapped anywhere else
 	Held   int64 // bytes of all chunks and kept pages
 
 	Mappings int64 // of chunks in stitches, so far
@@ -86,6 +89,7 @@ type Space struct {
 	Looks    int   // at chunks and stitches, so far
 
 	chunks []*Chunk    // by address
+	least  int64       // bytes of the smallest whole chunk so far
 	zones  []*zone     // all
 	spare  []*zone     // of holders that are gone
 	kept   []keptPages // which the driver did not take back, for a later try
@@ -135,6 +139,9 @@ const (
 // ChunkBytes returns the size of the chunks for bytes of new memory, where reserved
 // bytes are reserved.
 func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
+	if s.Whole {
+		return bytes
+	}
 	size := s.Page
 	for 2*size <= max(min(reserved/chunkShare, maxChunk), bytes/requestShare) {
 		size *= 2
@@ -157,10 +164,13 @@ func (s *Space) Overlapping(lo, hi uintptr) []*Chunk {
 	return s.chunks[from:to]
 }
 
-// Make adds bytes of new memory to the zone of h, as chunks of no holder yet, when reserved bytes are
-// reserved. If the driver refuses some, the others are released; only those that the driver does not take
-// back remain.
+// Make adds bytes of new memory, as chunks of no holder yet: one whole chunk, or several in the zone of h,
+// when reserved bytes are reserved. If the driver refuses some, the others are released; only those that the
+// driver does not take back remain.
 func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
+	if s.Whole {
+		return s.malloc(bytes)
+	}
 	z, addr, err := s.zoneFor(h, bytes)
 	if err != nil {
 		return nil, err
@@ -216,6 +226,21 @@ func (s *Space) create(addr uintptr, bytes, reserved int64) (made []*Chunk, err 
 	return made, err
 }
 
+// malloc makes a whole chunk.
+func (s *Space) malloc(bytes int64) ([]*Chunk, error) {
+	addr, err := s.Driver.Malloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	made := []*Chunk{{addr: addr, size: bytes}}
+	s.Held += bytes
+	if s.least == 0 || bytes < s.least {
+		s.least = bytes
+	}
+	s.chunks = slices.Insert(s.chunks, s.index(addr), made...)
+	return made, nil
+}
+
 func (s *Space) createOne(addr uintptr, size int64) (*Chunk, error) {
 	pages, err := s.Driver.CreatePages(size)
 	if err != nil {
@@ -228,8 +253,16 @@ func (s *Space) createOne(addr uintptr, size int64) (*Chunk, error) {
 	return &Chunk{addr: addr, size: size, pages: pages}, nil
 }
 
-// unmap undoes all mappings of c, which no work uses.
+// unmap undoes all mappings of c, which no work uses. It frees a whole chunk.
 func (s *Space) unmap(c *Chunk) error {
+	if s.Whole {
+		err := s.Driver.Free(c.addr)
+		if err == nil {
+			s.Held -= c.size
+			c.released = true
+		}
+		return err
+	}
 	for len(c.stitches) > 0 {
 		t := c.stitches[0]
 		for i := range t.chunks {
@@ -277,9 +310,6 @@ func (s *Space) release(k keptPages) error {
 
 // Kept returns the bytes of pages that the driver did not take back.
 func (s *Space) Kept() (bytes int64) {
-	if s == nil {
-		return 0
-	}
 	for _, k := range s.kept {
 		bytes += k.size
 	}
@@ -299,14 +329,11 @@ func (s *Space) ReleaseKept(errs *[]error) {
 
 // IsEmpty reports whether the driver has taken everything back.
 func (s *Space) IsEmpty() bool {
-	return s == nil || len(s.chunks)+len(s.stitches)+len(s.zones)+len(s.kept) == 0
+	return len(s.chunks)+len(s.stitches)+len(s.zones)+len(s.kept) == 0
 }
 
 // Close releases everything; what the driver does not take remains for another Close.
 func (s *Space) Close(errs *[]error) {
-	if s == nil {
-		return
-	}
 	for _, t := range slices.Clone(s.stitches) {
 		if err := s.Unstitch(t); err != nil {
 			*errs = append(*errs, err)

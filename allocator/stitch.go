@@ -5,20 +5,13 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// dropKeeps is the number of upkeepCalls that dropStitches leaves for the search.
+// dropKeeps is the number of upkeepCalls that unmapStitches leaves for the search.
 const dropKeeps = 4
 
-// dropStitches unmaps some of the least recently used stitches while there are too many. Work may still
+// unmapStitches unmaps some of the least recently used stitches while there are too many. Work may still
 // use their addresses, so this has two phases: events mark the end of that work and, once a later
 // request finds them done, it and further requests undo some mappings each. A stitch that is used in the
 // meantime stays, and so does one of a stream on which the driver refuses an event.
-func (p *Pool) dropStitches(r *request) (*Block, error) {
-	if !p.opt.KeepMapped {
-		r.note(p.unmapStitches(r))
-	}
-	return nil, nil
-}
-
 func (p *Pool) unmapStitches(r *request) error {
 	s := p.space
 	if len(s.leaving)+len(s.lastUses) == 0 && s.Excess() > 0 {
@@ -111,11 +104,17 @@ const claimLooks = 4096
 // fromWaiting serves a request from unused chunks and, if these are too few, from the chunks of waiting
 // blocks of other heaps.
 func (p *Pool) fromWaiting(r *request) (*Block, error) {
-	if p.opt.Reuse != ReuseWait || p.grows(r) || r.grows || r.missing <= 0 {
+	if p.space.Whole {
+		r.missing = 0
+		if p.borrows(r) {
+			r.missing = r.size
+		}
+	}
+	if p.opt.Reuse != ReuseWait || p.growsRather(r) || r.grows || r.missing <= 0 {
 		return nil, nil
 	}
 	missing, looks := r.missing, claimLooks
-	for _, d := range p.lendersOf(r, p.space.Page) {
+	for _, d := range p.lendersOf(r) {
 		if !r.asks(d) {
 			continue
 		}
@@ -125,6 +124,9 @@ func (p *Pool) fromWaiting(r *request) (*Block, error) {
 	}
 	if r.missing == missing {
 		return nil, nil
+	}
+	if p.space.Whole {
+		return p.fromOwnChunks(r)
 	}
 	return p.fromStitch(r)
 }
@@ -138,7 +140,11 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d.Flush()
-	x := s.claimable(d, r.missing, looks)
+	least := int64(0)
+	if s.Whole {
+		least = r.size
+	}
+	x := s.claimable(d, least, r.missing, looks)
 	if len(x.chunks) == 0 {
 		return nil
 	}
@@ -193,15 +199,18 @@ type claimed struct {
 	taken  map[*record]bool      // blocks
 }
 
-// claimable finds chunks of most bytes, or as few more as possible: those of large waiting blocks first,
-// in the order in which they were freed.
-func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
+// claimable finds chunks of most bytes in total, or as few more as possible, and of least bytes each: those of
+// large waiting blocks first, in the order in which they were freed.
+func (s *space) claimable(d *heap, least, most int64, looks *int) *claimed {
 	x := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
 	for _, r := range d.waiting.Largest {
 		for _, p := range r.parts() {
 			for _, c := range s.Overlapping(p.Addr(), p.End()) {
 				if most <= 0 || *looks <= 0 {
 					return x
+				}
+				if c.Size() < least {
+					continue
 				}
 				before := *looks
 				if _, seen := x.has[c]; seen {

@@ -1,0 +1,504 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/pages"
+	"mlpool/allocator/internal/undo"
+)
+
+// Where a pool's memory comes from, and how it grows.
+
+// space has the chunks and addresses of a pool, and counts of allocated bytes. Pool.mu guards it.
+type space struct {
+	pages.Space
+
+	peak     int64 // peak of bytes allocated, as far as counted
+	counted  int64 // bytes allocated, of each heap when it was last counted
+	requests int64 // up to then
+	turn     int   // in Pool.list: the next heap to be counted
+
+	moves int64 // requests that took memory of other streams
+	slack pages.Slack
+
+	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
+	lastUses []uintptr
+}
+
+// counted has the counts of a heap.
+type counted struct {
+	requests int64 // up to then
+	bytes    int64
+}
+
+// newSpace returns the space of a pool. Its chunks consist of pages if that is possible, unless the options
+// say otherwise.
+func (p *Pool) newSpace() (*space, error) {
+	whole := &space{Space: pages.Space{Driver: &p.driver, Page: Alignment, Whole: true}}
+	kind := p.opt.Segments
+	paged, ok := p.driver.driver.(PageDriver)
+	switch {
+	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
+		return whole, nil
+	case !ok:
+		return nil, fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
+	case block.IsRigid(p.opt.Strategy):
+		return nil, fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
+	}
+	page, err := paged.PageSize()
+	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
+		return whole, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("allocator: virtual segments: %w", err)
+	}
+	if page < Alignment || page&(page-1) != 0 {
+		return nil, fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
+	}
+	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
+		if kind == "" {
+			p.limited = true
+			return whole, nil
+		}
+		return nil, fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
+	}
+	p.driver.paged = paged
+	return &space{Space: pages.Space{Driver: &p.driver, Page: page}}, nil
+}
+
+// search is Search for heaps.
+func (s *space) search(heaps []*heap) {
+	s.Search()
+	for _, h := range heaps {
+		s.Include(&h.pages)
+	}
+}
+
+// unusedOf returns the unused chunks of h, whose lock is held, by address.
+func (s *space) unusedOf(h *heap) []*pages.Chunk {
+	s.Search(&h.pages)
+	return s.Unused()
+}
+
+// countHeap counts the bytes allocated of h.
+func (s *space) countHeap(h *heap) {
+	h.mu.Lock()
+	allocs, _ := h.stats.counts()
+	bytes := h.stats.allocated
+	h.mu.Unlock()
+	s.Looks++
+	s.requests += allocs - h.counted.requests
+	s.counted += bytes - h.counted.bytes
+	h.counted = counted{allocs, bytes}
+}
+
+// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
+func (s *space) uncount(h *heap) {
+	allocs, _ := h.stats.counts()
+	s.requests += allocs - h.counted.requests
+	s.counted -= h.counted.bytes
+}
+
+// countHeaps is the number of heaps that are counted for a request.
+const countHeaps = 32
+
+// count counts the bytes allocated of h and of some other heaps. If there are more, they take turns, so
+// the counts are of different times.
+func (p *Pool) count(h *heap) {
+	s := p.space
+	s.countHeap(p.unowned)
+	s.countHeap(h)
+	for range min(countHeaps, len(p.list)) {
+		s.turn = (s.turn + 1) % len(p.list)
+		s.countHeap(p.list[s.turn])
+	}
+}
+
+// fromSlack grows the heap if the bytes reserved then exceed the peak of the bytes allocated, with the
+// request, by little. Whole chunks have no slack: a heap takes one from the driver unless it borrows.
+func (p *Pool) fromSlack(r *request) (*Block, error) {
+	if p.full || p.space.Whole && p.borrows(r) {
+		return nil, nil
+	}
+	if p.space.Whole {
+		return p.growWhole(r)
+	}
+	s := p.space
+	p.count(r.heap)
+	r.allocated = s.counted + r.size - r.spare
+	peak := max(s.peak, r.allocated)
+	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
+		r.grows = p.growsBusy(p.tailGrowth(r), peak)
+		return nil, nil
+	}
+	b, err := p.growTail(r)
+	if b != nil {
+		s.counted += r.size - r.spare
+		r.heap.counted.bytes += r.size - r.spare
+	}
+	return b, err
+}
+
+// slackFor returns the bytes that may be reserved beyond the peak before chunks are stitched or taken
+// from other heaps.
+func (p *Pool) slackFor(peak int64) int64 {
+	if p.opt.Slack > 0 {
+		return int64(p.opt.Slack * float64(peak))
+	}
+	s := p.space
+	s.slack.Observe(s.Mappings, s.moves, s.requests)
+	return peak / s.slack.Share()
+}
+
+// growsBusy reports whether the pool may grow by bytes before it makes a stream wait for queued work of
+// another. A captured graph may have the event that would be queried, so it does not with KeepMapped.
+func (p *Pool) growsBusy(bytes, peak int64) bool {
+	if p.opt.BusySlack == 0 || p.opt.Reuse != ReuseWait || p.opt.KeepMapped {
+		return false
+	}
+	return p.reserved+bytes <= peak+int64(p.opt.BusySlack*float64(peak)) && !p.beyondLimit(bytes)
+}
+
+// fromGrowth grows the heap by the missing bytes. If that is not enough, for example because other threads
+// took some of the rest, it grows by the whole request, unless the driver is out of memory.
+func (p *Pool) fromGrowth(r *request) (*Block, error) {
+	if p.space.Whole && r.driverErr != nil {
+		return nil, nil
+	}
+	if b, err := p.grow(r); b != nil || err != nil || p.space.Whole || r.driverErr != nil {
+		return b, err
+	}
+	b, _, err := p.growBy(r, block.RoundUp(r.size, p.space.Page))
+	return b, err
+}
+
+// grow grows the heap by a whole chunk, or by the missing bytes.
+func (p *Pool) grow(r *request) (*Block, error) {
+	if p.space.Whole {
+		return p.growWhole(r)
+	}
+	return p.growMissing(r)
+}
+
+// growMissing grows the heap by the bytes that are missing beyond unused chunks.
+func (p *Pool) growMissing(r *request) (*Block, error) {
+	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
+	before := p.reserved
+	p.collect(r, missing())
+	if p.reserved < before { // what collect released must be replaced, too
+		if b, err := p.fromStitch(r); b != nil || err != nil {
+			return b, err
+		}
+	}
+	if p.tailGrowth(r) <= missing() {
+		return p.growTail(r)
+	}
+	if b, grown, err := p.growBy(r, missing()); b != nil || err != nil || !grown {
+		return b, err
+	}
+	return p.fromStitch(r)
+}
+
+// tail returns the free bytes at the end of the zone of the request's heap that the request can use.
+func (p *Pool) tail(r *request) int64 {
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := p.space.Tail(&h.pages); n != nil {
+		return n.Size() - block.Place{Unit: r.grain}.Skip(n.Addr())
+	}
+	return 0
+}
+
+// tailGrowth returns the bytes that make the free block at the end of the heap's zone large enough for a
+// request or, if no addresses follow it, the bytes of a new block.
+func (p *Pool) tailGrowth(r *request) int64 {
+	bytes := block.RoundUp(r.size-p.tail(r), p.space.Page)
+	if bytes <= r.heap.pages.Room() {
+		return bytes
+	}
+	return block.RoundUp(r.size, p.space.Page)
+}
+
+// growTail makes the free block at the end of the heap's zone large enough.
+func (p *Pool) growTail(r *request) (*Block, error) {
+	p.collect(r, p.tailGrowth(r))
+	// collect may have released the free memory at the end.
+	b, _, err := p.growBy(r, p.tailGrowth(r))
+	return b, err
+}
+
+// growBy adds new memory to the request's heap, and reports whether it did. It serves the request if
+// that makes a free block large enough.
+func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error) {
+	err = p.addChunks(r, bytes)
+	if err == nil {
+		h := r.heap
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		p.full = false
+		h.Flush()
+		if n := r.takeBest(h); n != nil {
+			b = r.handOut(h, n)
+		}
+		return b, true, nil
+	}
+	if !outOfMemory(err) {
+		return nil, false, err
+	}
+	p.full = true
+	r.driverErr = err
+	return nil, false, nil
+}
+
+// addChunks adds bytes of new memory to the request's heap. If it fails, only memory that the driver did not
+// take back is added. It creates several chunks only if the device has memory for all, so that it does not
+// take memory that others need.
+func (p *Pool) addChunks(r *request, bytes int64) error {
+	s := p.space
+	if p.beyondLimit(bytes) {
+		return p.atLimit(r)
+	}
+	if p.full || bytes > s.ChunkBytes(bytes, p.reserved) {
+		if err := p.noRoom(r, bytes, 0); err != nil {
+			return err
+		}
+	}
+	made, err := s.Make(&r.heap.pages, bytes, p.reserved)
+	p.reserved = s.Held
+	p.peakReserved = max(p.peakReserved, p.reserved)
+	if len(made) > 0 {
+		r.heap.mu.Lock()
+		defer r.heap.mu.Unlock()
+		s.Attach(&r.heap.pages, made, false)
+	}
+	return err
+}
+
+// preallocate reserves memory until bytes of the unowned heap are unused, in one chunk if chunks are whole. It
+// reserves whole pages, at most those that the limit allows.
+func (p *Pool) preallocate(bytes int64) error {
+	s := p.space
+	p.unowned.mu.Lock()
+	unused := p.unowned.Reserved() - p.unowned.stats.allocated
+	if s.Whole {
+		least := bytes
+		unused = 0
+		for _, c := range s.unusedOf(p.unowned) {
+			if c.Size() >= least {
+				unused = bytes
+			}
+		}
+	}
+	p.unowned.mu.Unlock()
+	if bytes -= unused; bytes <= 0 {
+		return nil
+	}
+	size := block.RoundUp(bytes, s.Page)
+	if left := p.opt.MaxBytes - p.reserved; left >= max(bytes, s.Page) {
+		p.limited = size > left
+		size = min(size, left&^(s.Page-1))
+	}
+	return p.addChunks(&request{heap: p.unowned, size: size}, size)
+}
+
+// deviceMemory is the result of Driver.MemInfo.
+type deviceMemory struct {
+	free, total int64 // bytes
+	err         error
+}
+
+// deviceMemory asks the driver for its free bytes, once for a request that releases no memory.
+func (p *Pool) deviceMemory(r *request) deviceMemory {
+	if r.device == nil {
+		var d deviceMemory
+		d.free, d.total, d.err = p.driver.MemInfo()
+		r.device = &d
+	}
+	return *r.device
+}
+
+// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may.
+func (p *Pool) noRoom(r *request, bytes, back int64) error {
+	if p.beyondLimit(bytes - back) {
+		return errLimit
+	}
+	if d := p.deviceMemory(r); d.err == nil && d.total > 0 && bytes > d.free+back {
+		return errFull
+	}
+	return nil
+}
+
+// beyondLimit reports whether growth by bytes would exceed the limit.
+func (p *Pool) beyondLimit(bytes int64) bool {
+	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
+}
+
+// atLimit is the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
+// plus the request would have been enough, since it would not have changed any earlier call. Later it is
+// not known.
+func (p *Pool) atLimit(r *request) error {
+	if !p.limited {
+		size := block.RoundUp(r.size, p.space.Page)
+		r.enough = p.reserved + size
+		if p.opt.Reuse != ReuseWait && !p.space.Whole { // more than the missing bytes may be needed
+			r.enough += size
+		}
+	}
+	p.limited = true
+	return errLimit
+}
+
+const collectShare = 8
+
+// collect releases unused memory before the pool grows by bytes, if that passes the threshold.
+func (p *Pool) collect(r *request, bytes int64) {
+	grown := p.reserved + bytes
+	if p.opt.GCThreshold == 0 || grown <= max(p.threshold, p.collected.at) {
+		return
+	}
+	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
+		return
+	}
+	p.makeRoom(r, p.threshold-bytes)
+	c := &p.collected
+	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
+		c.at, c.peak = 0, peak
+	} else {
+		c.at = grown + grown/collectShare
+	}
+}
+
+// makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the
+// request, which may fit nevertheless.
+func (p *Pool) makeRoom(r *request, keep int64) {
+	before := p.reserved
+	r.note(undo.First(p.release(max(keep, 0))))
+	if p.reserved < before {
+		r.device = nil
+	}
+}
+
+// canRelease reports whether the memory that the pool may release can be enough for a request.
+func (p *Pool) canRelease(r *request) bool {
+	if p.space.Whole {
+		return p.noRoom(r, r.size, p.unusedBytes()) == nil
+	}
+	missing := p.missing(r)
+	return missing <= 0 || p.noRoom(r, missing, p.space.Kept()) == nil
+}
+
+// unusedBytes returns the bytes of chunks that may be released.
+func (p *Pool) unusedBytes() (bytes int64) {
+	if p.opt.KeepMapped {
+		return 0
+	}
+	p.everyHeap(func(h *heap) {
+		for _, c := range p.space.unusedOf(h) {
+			bytes += c.Size()
+		}
+	})
+	return bytes
+}
+
+// missing returns the bytes that the request needs beyond the unused chunks of all heaps.
+func (p *Pool) missing(r *request) int64 {
+	s, h := p.space, r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Search()
+	for each := range p.all {
+		if each != h {
+			each.mu.Lock()
+		}
+		each.Flush()
+		s.Include(&each.pages)
+		if each != h {
+			each.mu.Unlock()
+		}
+	}
+	_, missing := s.Fragments(&h.pages, r.size, r.grain)
+	return missing
+}
+
+// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
+func (p *Pool) peakWith(r *request) int64 {
+	peak := p.pastPeak
+	p.everyHeap(func(h *heap) {
+		most := h.stats.peak
+		if h == r.heap {
+			most = max(most, h.stats.allocated+r.size)
+		}
+		peak += most
+	})
+	return peak
+}
+
+// The size of the next whole chunk of a heap. A large heap grows geometrically, so that few chunks fragment it.
+// In a small heap, chunks fit the requests: a block of 2.3 MiB wastes two fifths of a chunk of 4 MiB, but five
+// blocks waste little of 12 MiB. So the chunk has the smallest number of blocks of the requested size that
+// leave at most a sixteenth of it, or else the number that leaves least.
+//
+// These constants were the best of a grid, for requests of trainings and random ones up to 64 MiB.
+const (
+	largeHeap   = 192 << 20 // bytes from which on a heap is large
+	growthShare = 8         // of a large heap: a chunk adds one part in growthShare
+
+	fitShare = 16       // of a small heap: a chunk adds at least one part in fitShare
+	fitTries = 8        // numbers of blocks to try
+	fitBytes = 16 << 20 // largest chunk that is enlarged to fit
+	fitWaste = 16       // one part in fitWaste may be left over
+)
+
+// growth returns the bytes of the next whole chunk of a heap with reserved bytes, for a block of size bytes:
+// a multiple of SegmentBytes.
+func (o *PoolOptions) growth(size, reserved int64) int64 {
+	if reserved >= largeHeap {
+		return max(block.RoundUp(size, o.SegmentBytes), min(o.MaxSegmentBytes, reserved/growthShare&^(o.SegmentBytes-1)))
+	}
+	least := max(min(reserved/fitShare, o.MaxSegmentBytes)/size, 1)
+	best := block.RoundUp(least*size, o.SegmentBytes)
+	over := best - least*size
+	for blocks := least + 1; blocks < least+fitTries && over > best/fitWaste; blocks++ {
+		bytes := block.RoundUp(blocks*size, o.SegmentBytes)
+		if bytes > min(fitBytes, o.MaxSegmentBytes) {
+			break
+		}
+		if rest := bytes - blocks*size; rest*best < over*bytes {
+			best, over = bytes, rest
+		}
+	}
+	return best
+}
+
+// growWhole grows the heap by a whole chunk, of the size that growth returns or, if the device has less, of
+// the size that the request needs.
+func (p *Pool) growWhole(r *request) (*Block, error) {
+	sizes := p.chunkSizes(r)
+	p.collect(r, sizes[0])
+	for i, size := range sizes {
+		if i > 0 && (size >= sizes[i-1] || p.noRoom(r, size, 0) != nil) {
+			continue
+		}
+		if b, grown, err := p.growBy(r, size); grown || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil
+}
+
+// chunkSizes returns the sizes of whole chunks to try in turn.
+func (p *Pool) chunkSizes(r *request) [4]int64 {
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	least := h.RangeSize(r.size)
+	one := block.RoundUp(least, p.opt.SegmentBytes)
+	growth := h.RangeSize(p.opt.growth(least, h.Reserved()))
+	if growth > max(p.opt.MaxSegmentBytes, one) {
+		growth = one
+	}
+	return [4]int64{growth, one, least, r.size}
+}
