@@ -93,7 +93,7 @@ func TestReportOfComparison(t *testing.T) {
 	traintest.OK(t, err)
 	traintest.Write(t, filepath.Join(custom, rundir.RecordingFile), string(recording))
 	wantAll(t, reportOf(t, dir),
-		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "cuda takes 24.4 % longer.",
+		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "+24.4 %",
 		"identical, bit for bit", "NVIDIA H200, compute capability 9.0", "570.124.06, CUDA 12.8", "4 hidden layers of 784",
 		"done after 7 epochs", "Launched one by one.", "weights, 2.0 MiB", "Without a map: cuda", "20261122-101500-compare<", "at most 90.0 MiB live, 100.0 MiB reserved",
 		"Each dot is one of 6 epochs after the first")

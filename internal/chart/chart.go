@@ -165,7 +165,7 @@ const (
 	lineRoom  = 18 // a label of an axis, or a line of a key
 	overAxis  = 8
 	titleRoom = 26
-	besides   = 12
+	besides   = 20
 	afterName = 7 // between a tick of Y and the axis
 )
 

@@ -45,7 +45,7 @@ func (p Picture) WritePNG(w io.Writer) error {
 	for i, plot := range p.Plots {
 		m := plot.around(p.Height)
 		lines, _ := plot.key(p.Width)
-		m.bottom += lineRoom*float64(lines) + besides
+		m.bottom += lineRoom*float64(lines) + underAxis/2
 		column[i%columns].fit(m)
 		row[i/columns].fit(m)
 	}
@@ -117,7 +117,7 @@ func (p *Plot) key(width float64) (lines, each int) {
 	for _, s := range all {
 		widest = max(widest, plotstyle.TextWidth(s.Name, fontSize))
 	}
-	each = max(1, int(width/(widest+sample+besides)))
+	each = max(1, int(width/(widest+sample+lineRoom)))
 	return (len(all) + each - 1) / each, each
 }
 

@@ -25,8 +25,8 @@ func Rows(x Axis, rows []Row) *Plot {
 			p.Y.Ticks = append(p.Y.Ticks, plotstyle.Tick{Value: y, Label: short(r.Name)})
 		}
 		if r.Note != "" {
-			p.Right = max(p.Right, plotstyle.TextWidth(r.Note, fontSize)+2*besides)
-			p.Labels = append(p.Labels, Label{Text: r.Note, Color: Text, At: Point{x.High, y}, DX: besides})
+			p.Right = max(p.Right, plotstyle.TextWidth(r.Note, fontSize)+besides)
+			p.Labels = append(p.Labels, Label{Text: r.Note, Color: Text, At: Point{x.High, y}, DX: besides / 2})
 		}
 		var all []float64
 		for _, s := range r.Series {
@@ -86,7 +86,7 @@ func Bars(label string, low, high float64, text func(float64) string, bars []Bar
 		rows, labels = append(rows, r), append(labels, at)
 	}
 	p := Rows(x, rows)
-	p.Labels, p.Right = labels, 2*besides
+	p.Labels = labels
 	return p
 }
 

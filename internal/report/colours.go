@@ -37,9 +37,6 @@ func palettes() string {
 	return ":root{" + variables(same) + "}\n@media screen and (prefers-color-scheme:dark){:root{" + variables(lighter) + "}}\n"
 }
 
-// colourOf returns the role of the i-th run.
-func (p Page) colourOf(i int) role { return run0 + role(p.palette()[i]) }
-
 // palette returns each run's index in plotstyle's palette. Allocators of the first group
 // keep theirs; the others share the rest.
 func (p Page) palette() []int {
@@ -138,4 +135,20 @@ func (c colours) of(name string) string {
 		return class
 	}
 	return "other"
+}
+
+// legend returns the legend of an operation.
+func (c colours) legend(name string) legend {
+	if class := c.of(name); class != "other" {
+		return legend{class, unnumbered(name)}
+	}
+	return legend{"other", "other"}
+}
+
+// inOrder sorts a legend by class, with other last.
+func inOrder(a, b legend) int {
+	if (a.Class == "other") != (b.Class == "other") {
+		return cmp.Compare(b.Class, a.Class) // o is before t
+	}
+	return cmp.Compare(a.Class, b.Class)
 }

@@ -134,15 +134,8 @@ func (p Page) untold() string {
 	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, since the first does not count.", stats.LeastPairs+1)
 }
 
-// The least numbers of times for which a chart shows a median, and quartiles.
-const (
-	leastMedian    = 2
-	leastQuartiles = 4
-)
-
-// counted returns the largest number of times of a run, and describes the times for the
-// table of results and for the chart.
-func (p Page) counted() (most int, caption, chart string) {
+// counted returns the largest number of times of a run, and describes the times.
+func (p Page) counted() (most int, said string) {
 	least, first := math.MaxInt, true
 	for _, i := range p.timed() {
 		r := p.Runs[i]
@@ -150,25 +143,21 @@ func (p Page) counted() (most int, caption, chart string) {
 		most, least = max(most, n), min(least, n)
 		first = first && !p.Replay && !slices.ContainsFunc(r.Epochs, func(e Epoch) bool { return !e.Warmup })
 	}
-	const pays = "which includes one-time work"
+	const pays = ", which includes one-time work"
 	switch {
 	case most < leastMedian && first:
-		return most, "The first epoch, " + pays, "Each dot is the first epoch, the only one timed, " + pays + "."
+		return most, "the first epoch" + pays
 	case most < leastMedian:
-		return most, "One " + p.turn(), fmt.Sprintf("Each dot is the only %s timed.", p.turn())
+		return most, "the only " + p.turn() + " timed"
 	}
-	count := text.Count(most, p.turn())
+	said = text.Count(most, p.turn())
 	if !p.Replay {
-		count += " after the first, " + pays
+		said += " after the first" + pays
 	}
 	if least < most {
-		count += fmt.Sprintf(" (for some runs %d)", least)
+		said += fmt.Sprintf(" (for some runs %d)", least)
 	}
-	line := "The line is the median."
-	if most >= leastQuartiles {
-		line = "The bar spans the first to the third quartile; the line is the median."
-	}
-	return most, "Medians of " + count, fmt.Sprintf("Each dot is one of %s. %s An arrow points to times far beyond the axis.", count, line)
+	return most, said
 }
 
 // outliers counts the times far from the others, or returns "".

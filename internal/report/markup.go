@@ -25,9 +25,38 @@ func escaped(format string, args ...any) markup {
 }
 
 // A document is a page while it is written.
-type document struct{ bytes.Buffer }
+type document struct {
+	bytes.Buffer
+	Page
+	colours   colours
+	laneBytes int64 // of all maps
+}
 
 // putf writes what escaped returns.
 func (d *document) putf(format string, args ...any) {
 	d.WriteString(string(escaped(format, args...)))
+}
+
+// classed returns the attribute of a style class, or "".
+func classed(class string) markup {
+	if class == "" {
+		return ""
+	}
+	return escaped(` class="%s"`, class)
+}
+
+// keyed returns a mark in the colour of a style class, or "".
+func keyed(class string) markup {
+	if class == "" {
+		return ""
+	}
+	return escaped(`<i class="key %s"></i>`, class)
+}
+
+// cells returns cells of a row.
+func cells(all ...any) (row markup) {
+	for _, text := range all {
+		row += escaped("<td>%v</td>", text)
+	}
+	return row
 }

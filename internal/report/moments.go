@@ -188,7 +188,7 @@ func (p Page) encode(run string, all []Moment, d *mapPainter) (string, error) {
 		legend := shares(m.Map, d.colours)
 		body = binary.AppendUvarint(body, uint64(len(legend)))
 		for _, s := range legend {
-			for _, s := range []string{s.Class, s.Name, s.count() + ", " + s.size()} {
+			for _, s := range []string{s.Class, s.Name, s.amount()} {
 				body = binary.AppendUvarint(body, e.text(s))
 			}
 		}

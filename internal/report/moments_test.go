@@ -124,7 +124,7 @@ func TestEncode(t *testing.T) {
 			drawn := newMapPainter(c, length).draw("x", m.Map)
 			want := []string{fmt.Sprint(int64(m.MS), p.when(m), gapText(m.Gap), segmentsText(m.Map), drawn.Note)}
 			for _, s := range shares(m.Map, c) {
-				want = append(want, s.Class+s.Name+s.count()+", "+s.size())
+				want = append(want, s.Class+s.Name+s.amount())
 			}
 			for _, l := range drawn.Lanes {
 				want = append(want, l.Name, fmt.Sprint(inBytes(l.Used), inBytes(l.Ticks)))

@@ -73,6 +73,9 @@ func flow(m *allocator.Map, bytes int64) []laneOfSegments {
 	return lanes
 }
 
+// mebibyte is the unit of the axis of maps.
+const mebibyte = 1 << 20
+
 // A mapPainter draws the maps of a run. It draws blocks as boxes. Equal blocks are described once.
 type mapPainter struct {
 	colours
@@ -229,9 +232,13 @@ type mapShare struct {
 	Bytes       int64
 }
 
-// count and size write its blocks and bytes.
-func (s mapShare) count() string { return text.Count(s.Blocks, "block") }
-func (s mapShare) size() string  { return text.Bytes(s.Bytes) }
+// amount writes its blocks and bytes.
+func (s mapShare) amount() string { return text.Count(s.Blocks, "block") + ", " + text.Bytes(s.Bytes) }
+
+// live reports whether its blocks are live: the class is then that of an operation.
+func (s mapShare) live() bool {
+	return !slices.Contains([]string{allocator.MapFree, allocator.MapCached, allocator.MapWaiting, allocator.MapStitched}, s.Class)
+}
 
 // shares returns what a map consists of: live blocks by tag, then the other states, the
 // largest first.
@@ -260,24 +267,15 @@ func shares(m *allocator.Map, c colours) []mapShare {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b mapShare) int {
-		return cmp.Or(cmp.Compare(isState(a.Class), isState(b.Class)), cmp.Compare(b.Bytes, a.Bytes))
+		switch {
+		case a.live() == b.live():
+			return cmp.Compare(b.Bytes, a.Bytes)
+		case a.live():
+			return -1
+		}
+		return 1
 	})
 	return all
-}
-
-// sameLive reports whether two maps have the same live blocks.
-func sameLive(a, b []mapShare) bool {
-	live := func(all []mapShare) []mapShare {
-		return slices.DeleteFunc(slices.Clone(all), func(m mapShare) bool { return isState(m.Class) == 1 })
-	}
-	return slices.Equal(live(a), live(b))
-}
-
-func isState(class string) int {
-	if slices.Contains([]string{allocator.MapFree, allocator.MapCached, allocator.MapWaiting, allocator.MapStitched}, class) {
-		return 1
-	}
-	return 0
 }
 
 // streamName writes a number of a stream, or a handle of the driver, which is an address.

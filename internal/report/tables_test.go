@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"mlpool/internal/stats"
@@ -20,48 +21,60 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// tableOf returns the texts of the cells of a table's rows.
+func tableOf(t *testing.T, p Page, class string) (rows []string) {
+	t.Helper()
+	_, root := written(t, p)
+	for _, table := range elements(root, "table") {
+		if attribute(table, "class") != class {
+			continue
+		}
+		for _, tr := range elements(table, "tr") {
+			var cells []string
+			for td := range tr.ChildNodes() {
+				cells = append(cells, innerText(td))
+			}
+			rows = append(rows, strings.Join(cells, "|"))
+		}
+	}
+	return rows
+}
+
 // TestResults checks the columns. A replay has live bytes, which are not rounded up, in place
 // of allocated ones.
 func TestResults(t *testing.T) {
-	for _, c := range []struct {
-		page    Page
-		columns []string
-		second  []string // cells of the second run
-	}{
-		{samplePage(), []string{"ms an epoch", "difference from custom", intervalColumn, "µs in allocator a step", "driver calls a step", "peak allocated", "peak reserved", "validation accuracy"},
-			[]string{"35.6", "−0.5 %", "−1.4 to +0.4 %", "0.80", "0", "100.0 MiB", "102.0 MiB", "97.41 %"}},
-		{sampleReplay(), []string{"ns a call", "difference from tlsf", intervalColumn, "peak live", "peak reserved", "reserved / live"}, nil},
-	} {
-		columns, rows := c.page.results()
-		var names, cells []string
-		for i := range columns {
-			names, cells = append(names, columns[i].Name), append(cells, rows[1].Cells[i].Text)
-		}
-		if !slices.Equal(names, c.columns) || c.second != nil && !slices.Equal(cells, c.second) {
-			t.Errorf("columns %q, cells %q, want %q, %q", names, cells, c.columns, c.second)
-		}
+	rows := tableOf(t, samplePage(), "results")
+	if want := "Allocator|ms an epoch|difference from custom|95 % interval|µs in allocator a step|driver calls a step|peak allocated|peak reserved|validation accuracy"; rows[0] != want {
+		t.Errorf("columns %q, want %q", rows[0], want)
+	}
+	if want := "plan|35.6|−0.5 %|−1.4 to +0.4 %|0.80|0|100.0 MiB|102.0 MiB|97.41 %"; rows[2] != want {
+		t.Errorf("the second run is %q, want %q", rows[2], want)
+	}
+	if got, want := tableOf(t, sampleReplay(), "results")[0], "Allocator|ns a call|difference from tlsf|95 % interval|peak live|peak reserved|reserved / live"; got != want {
+		t.Errorf("columns of a replay %q, want %q", got, want)
 	}
 }
 
-// TestFacts wants common facts once, and the others in a table.
+// TestFacts wants common facts once, and the others in a table with the runs along its shorter side.
 func TestFacts(t *testing.T) {
 	p := Page{Runs: []Run{
 		{Name: "custom", Facts: []Fact{{"device", "H200"}, {"allocator", "custom"}, {"segments", "virtual"}}},
 		{Name: "cuda", Facts: []Fact{{"device", "H200"}, {"allocator", "cuda"}}},
 	}}
-	common, differ := p.facts()
-	if !slices.Equal(common, []Fact{{"device", "H200"}}) {
-		t.Errorf("common %v", common)
+	_, root := written(t, p)
+	if common := innerText(elements(root, "dl")[0]); common != "device H200" {
+		t.Errorf("common %q", common)
 	}
-	if len(differ) != 1 || differ[0].Name != "segments" || !slices.Equal(differ[0].Values, []string{"virtual", "–"}) {
-		t.Errorf("differ %v", differ)
-	}
-	two := []factRow{{"a", []string{"1", "2"}}, {"b", []string{"3", "4"}}}
-	if heads, rows := p.factTable(two); !slices.Equal(heads, []string{"a", "b"}) || rows[1].Name != "cuda" || !slices.Equal(rows[1].Values, []string{"2", "4"}) {
-		t.Errorf("a row for each run: %v, %v", heads, rows)
-	}
-	if heads, rows := p.factTable(append(two, two...)); !slices.Equal(heads, []string{"custom", "cuda"}) || len(rows) != 4 {
-		t.Errorf("a row for each fact: %v, %v", heads, rows)
+	for range 3 {
+		if got, want := strings.Join(tableOf(t, p, "words"), " "), map[int]string{
+			3: "|segments custom|virtual cuda|–", 4: "|segments|b4 custom|virtual|0 cuda|–|1", 5: "|custom|cuda segments|virtual|– b4|0|1 b5|0|1",
+		}[len(p.Runs[0].Facts)]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		for i := range p.Runs {
+			r := &p.Runs[i]
+			r.Facts = append(r.Facts, Fact{fmt.Sprint("b", len(p.Runs[0].Facts)+1-i), fmt.Sprint(i)})
+		}
 	}
 }
 
@@ -76,10 +89,29 @@ func TestGaps(t *testing.T) {
 		t.Errorf("gaps %v, want %v", got, want)
 	}
 	r := Run{Name: "r", Recording: Recording{Step: &Timeline{Length: 12, Kernels: kernels}}}
-	if row := stepTotals(r); row.Kernels != "7.00" || row.Gaps != "5.00" {
-		t.Errorf("%+v", row)
+	if row := stepCells(r.Step); row != cells("12.0", "7.00", "5.00", "0", 3, 0, 0) {
+		t.Errorf("%s", row)
 	}
 	if p := timeline(r, 12, colours{}); len(p.Lanes) != 2 { // one more, for what overlaps
 		t.Errorf("%d lanes", len(p.Lanes))
 	}
 }
+
+func TestEscaped(t *testing.T) {
+	const bad = `<b a="'">&`
+	for _, c := range []struct {
+		got, want markup
+	}{
+		{escaped("<p>%s %d %v</p>", bad, 7, 0.5), "<p>&lt;b a=&#34;&#39;&#34;&gt;&amp; 7 0.5</p>"},
+		{escaped("%s%s", markup("<br>"), escaped("%s", "<br>")), "<br>&lt;br&gt;"},
+		{escaped("%v", roleName(bad)), "&lt;b a=&#34;&#39;&#34;&gt;&amp;"},
+		{cells("a", "<"), "<td>a</td><td>&lt;</td>"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s, want %s", c.got, c.want)
+		}
+	}
+}
+
+// A roleName is a text with a type of its own.
+type roleName string

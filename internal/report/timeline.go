@@ -82,24 +82,14 @@ func callClass(s Span) string {
 	return "alloc-call"
 }
 
-// A stepRow holds the totals of a step, in microseconds.
-type stepRow struct {
-	Name                           string
-	Length, Kernels, Gaps, Calls   string
-	KernelCount, CallCount, Blocks string
-}
-
-func stepTotals(r Run) stepRow {
-	busy := r.Step.Length
-	for _, g := range gaps(r.Step.Kernels, r.Step.Length) {
-		busy -= g.Length
+// stepCells writes the totals of a step, in microseconds.
+func stepCells(t *Timeline) markup {
+	idle, calls := 0., 0.
+	for _, g := range gaps(t.Kernels, t.Length) {
+		idle += g.Length
 	}
-	calls := 0.
-	for _, s := range r.Step.Calls {
+	for _, s := range t.Calls {
 		calls += s.Length
 	}
-	return stepRow{
-		Name: r.Name, Length: digits(r.Step.Length), Kernels: digits(busy), Gaps: digits(r.Step.Length - busy), Calls: digits(calls),
-		KernelCount: fmt.Sprint(len(r.Step.Kernels)), CallCount: fmt.Sprint(len(r.Step.Calls)), Blocks: fmt.Sprint(len(r.Step.Blocks)),
-	}
+	return cells(digits(t.Length), digits(t.Length-idle), digits(idle), digits(calls), len(t.Kernels), len(t.Calls), len(t.Blocks))
 }

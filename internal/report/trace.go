@@ -3,50 +3,32 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"mlpool/internal/text"
 )
 
-// A changeRow is a Change as text.
-type changeRow struct {
-	Name, From, To, Saving string
-	Command                []string
-}
-
-// A cardRow is a Card as text, with the length of its bar in percent.
-type cardRow struct {
-	Name, Bytes, Over string
-	Width             string
-}
-
-// mostTags is the largest number of tags that the page lists.
-const mostTags = 30
-
-// addTrace adds what is known of the trace itself.
-func (s *sheet) addTrace(p Page) {
-	for _, c := range p.Changes {
-		s.Changes = append(s.Changes, changeRow{c.Name, text.Bytes(c.From), text.Bytes(c.To), saving(c), strings.SplitAfter(c.Command, "=")})
+// changes writes what would help.
+func (d *document) changes() {
+	if d.Changes == nil {
+		return
 	}
-	top := int64(1)
-	for _, c := range p.Cards {
-		top = max(top, c.Bytes)
-	}
-	for _, c := range p.Cards {
-		row := cardRow{Name: c.Name, Bytes: text.Bytes(c.Bytes), Width: share(float64(c.Bytes), float64(top))}
-		if c.Live > 0 {
-			row.Over = fmt.Sprintf("%.2f", float64(c.Bytes)/float64(c.Live))
-			s.CardsLive = text.Bytes(c.Live)
+	d.section("changes", "What would help", func() {
+		d.startTable("", "Changes and what they save", "Bytes reserved at the peak, in a replay of the trace with one change each",
+			append(heads("Change", "from", "to", "saving"), column{"how", "phrase"})...)
+		for _, c := range d.Changes {
+			var command markup // may be broken after each part
+			for _, part := range strings.SplitAfter(c.Command, "=") {
+				command += escaped("%s<wbr>", part)
+			}
+			d.tagRow(c.Name, cells(text.Bytes(c.From), text.Bytes(c.To), c.saving())+escaped(`<td class="tag"><code>%s</code></td>`, command))
 		}
-		s.Cards = append(s.Cards, row)
-	}
-	s.Tags, s.Rest = tagRows(p.Blocks)
-	s.Heat = heatOf(p.Sizes)
+		d.endTable("")
+	})
 }
 
 // saving writes what a change saves.
-func saving(c Change) string {
+func (c Change) saving() string {
 	switch less := c.From - c.To; {
 	case less > 0:
 		return fmt.Sprintf("%s (%.0f %%)", text.Bytes(less), 100*float64(less)/float64(c.From))
@@ -56,20 +38,70 @@ func saving(c Change) string {
 	return "none"
 }
 
-// tagRows returns the first tags, and the sum of the others, if any. A sum has no median age.
-func tagRows(all []TagBlocks) (rows []TagBlocks, rest *TagBlocks) {
-	rows = slices.Clone(all[:min(len(all), mostTags)])
-	if len(all) == len(rows) {
-		return rows, nil
+// cards writes the smallest memory that each allocator can finish with.
+func (d *document) cards() {
+	if d.Cards == nil {
+		return
 	}
-	rest = &TagBlocks{Tag: text.Count(len(all)-len(rows), "other tag"), MedianAge: -1}
-	for _, t := range all[len(rows):] {
-		rest.Blocks += t.Blocks
-		rest.AtPeak += t.AtPeak
-		rest.Largest = max(rest.Largest, t.Largest)
-		rest.Unfreed += t.Unfreed
+	d.section("cards", "The smallest card", func() {
+		top, least := int64(1), ""
+		for _, c := range d.Cards {
+			top = max(top, c.Bytes)
+			if c.Live > 0 {
+				least = fmt.Sprintf(". At most %s are live: no allocator needs less", text.Bytes(c.Live))
+			}
+		}
+		d.startTable("", "Smallest memory by allocator", "The smallest memory of a device in which the trace finishes"+least+". An allocator that finds no memory releases what it keeps and tries again, so it may need less than it reserves without a limit. The CUDA context and other programs need memory as well.",
+			heads("Allocator", "memory", "× live", "")...)
+		for _, c := range d.Cards {
+			over := ""
+			if c.Live > 0 {
+				over = fmt.Sprintf("%.2f", float64(c.Bytes)/float64(c.Live))
+			}
+			d.row("", c.Name, cells(text.Bytes(c.Bytes), over)+escaped(`<td><span class="bar"><i style="width:%s%%"></i></span></td>`, share(float64(c.Bytes), float64(top))))
+		}
+		d.endTable("")
+	})
+}
+
+// mostTags is the largest number of tags that the page lists.
+const mostTags = 30
+
+// blocks writes the blocks of a trace by tag, and by size and age.
+func (d *document) blocks() {
+	if d.Blocks == nil && d.Sizes == nil {
+		return
 	}
-	return rows, rest
+	d.section("blocks", "Blocks", func() {
+		if d.Blocks != nil {
+			d.startTable("", "Blocks by tag", "Blocks by tag. Ages are in requests, from Alloc to Free.",
+				heads("Tag", "at the peak", "blocks", "largest", "median age", "not freed")...)
+			shown := min(len(d.Blocks), mostTags)
+			for _, t := range d.Blocks[:shown] {
+				d.tagRow(t.name(), t.cells())
+			}
+			foot := markup("")
+			if others := d.Blocks[shown:]; len(others) > 0 {
+				foot = escaped("<tfoot><tr><th scope=\"row\" class=\"tag\">%s</th>%s</tr></tfoot>\n", text.Count(len(others), "other tag"), sum(others).cells())
+			}
+			d.endTable(foot)
+		}
+		if d.Sizes != nil {
+			d.heat(d.Sizes)
+		}
+	})
+}
+
+// sum returns the sum of tags, which has no median age.
+func sum(all []TagBlocks) TagBlocks {
+	whole := TagBlocks{MedianAge: -1}
+	for _, t := range all {
+		whole.Blocks += t.Blocks
+		whole.AtPeak += t.AtPeak
+		whole.Largest = max(whole.Largest, t.Largest)
+		whole.Unfreed += t.Unfreed
+	}
+	return whole
 }
 
 func (t TagBlocks) name() string {
@@ -85,73 +117,54 @@ func (t TagBlocks) cells() markup {
 	if t.MedianAge >= 0 {
 		age = fmt.Sprint(t.MedianAge)
 	}
-	return cells(text.Bytes(t.AtPeak), fmt.Sprint(t.Blocks), text.Bytes(t.Largest), age, fmt.Sprint(t.Unfreed))
-}
-
-// A heat is a table of blocks by size, the largest first, and age. The darker a cell, the more bytes its
-// blocks have.
-type heat struct {
-	Ages []string
-	Rows []heatRow
-}
-
-type heatRow struct {
-	Size  string
-	Cells []heatCell
-}
-
-// A heatCell has a warmth from 0 to 100, and a text unless it is empty.
-type heatCell struct {
-	Warmth int
-	Text   string
-	Never  bool // freed
+	return cells(text.Bytes(t.AtPeak), t.Blocks, text.Bytes(t.Largest), age, t.Unfreed)
 }
 
 // mostHeat bounds the exponents of sizes and ages, which a table has room for.
 const mostHeat = 62
 
-// heatOf returns the table of cells, or nil without any.
-func heatOf(all []SizeCell) *heat {
-	if len(all) == 0 {
-		return nil
-	}
+// heat writes a table of blocks by size, the largest first, and age. The darker a cell, the more bytes its blocks have.
+func (d *document) heat(all []SizeCell) {
 	type place struct{ size, age int }
-	cells := map[place]SizeCell{}
+	found := map[place]SizeCell{}
 	low, high, oldest, never := mostHeat, 0, -1, false
 	most := int64(1)
 	for _, c := range all {
 		at := place{max(0, min(c.Size, mostHeat)), max(-1, min(c.Age, mostHeat))}
-		sum := cells[at]
+		sum := found[at]
 		sum.Blocks, sum.Bytes = sum.Blocks+c.Blocks, sum.Bytes+c.Bytes
-		cells[at] = sum
+		found[at] = sum
 		low, high, oldest = min(low, at.size), max(high, at.size), max(oldest, at.age)
 		never = never || at.age < 0
 		most = max(most, sum.Bytes)
 	}
-	h := &heat{}
+	var ages []string
 	for age := range oldest + 1 {
-		h.Ages = append(h.Ages, requests(age))
+		ages = append(ages, requests(age))
 	}
 	if never {
-		h.Ages = append(h.Ages, "never freed")
+		ages = append(ages, "never freed")
 	}
+	d.startTable("heat", "Blocks by size and age", "Bytes of all blocks by size (down) and lifetime in requests (across). Each row and column starts at its number and ends at twice that. The stronger its colour, the more bytes a cell has.",
+		heads(append([]string{""}, ages...)...)...)
 	for size := high; size >= low; size-- {
-		row := heatRow{Size: text.Bytes(1 << size)}
-		for i := range h.Ages {
-			age := i
-			if i > oldest {
-				age = -1
+		name := text.Bytes(1 << size)
+		var row markup
+		for age := range ages {
+			class := ""
+			if age > oldest {
+				class, age = "never", -1
 			}
-			cell := heatCell{Never: age < 0}
-			if c := cells[place{size, age}]; c.Blocks > 0 {
-				cell.Text = fmt.Sprintf("%s of %s or more, age %s: %s", text.Count(c.Blocks, "block"), row.Size, h.Ages[i], text.Bytes(c.Bytes))
-				cell.Warmth = 12 + int(math.Round(88*math.Cbrt(float64(max(0, c.Bytes))/float64(most))))
+			row += "<td" + classed(class)
+			if c := found[place{size, age}]; c.Blocks > 0 {
+				warmth := 12 + int(math.Round(88*math.Cbrt(float64(max(0, c.Bytes))/float64(most))))
+				row += escaped(` style="--heat:%d" title="%s of %s or more, age %s: %s"`, warmth, text.Count(c.Blocks, "block"), name, ages[(age+len(ages))%len(ages)], text.Bytes(c.Bytes))
 			}
-			row.Cells = append(row.Cells, cell)
+			row += "></td>"
 		}
-		h.Rows = append(h.Rows, row)
+		d.row("", name, row)
 	}
-	return h
+	d.endTable("")
 }
 
 // requests writes 2^age in at most four characters.

@@ -71,7 +71,6 @@ func TestOneNumber(t *testing.T) {
 	for place, found := range map[string]bool{
 		"the terminal":        strings.Contains(terminal.String(), " +"+want+"\n"),
 		"the CSV":             fmt.Sprintf("%.1f %%", *rows[1].Percent) == want && rows[1].Noise != nil && !*rows[1].Noise,
-		"the headline":        strings.Contains(page, "cuda takes "+want+" longer."),
 		"the page's table":    strings.Contains(page, "<td>+"+want+"</td>"),
 		"the page's chart":    strings.Contains(page, "cuda: +"+want+"."),
 		"the warning":         strings.Contains(terminal.String(), "outliers: 2 of 10 epochs on custom"),

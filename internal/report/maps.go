@@ -1,53 +1,82 @@
 package report
 
-import "strings"
+import "slices"
 
-func (s *sheet) writeMaps(d *document) {
+// maps writes the map of each run at its peak, with those of its other moments.
+func (d *document) maps(sliders []slider) {
 	heading, missing := "Memory at the peak of a step", "a training with a log_dir records one when it ends normally"
-	if s.Replay {
+	if d.Replay {
 		heading, missing = "Memory at its peak", "a replay records one when it ends normally"
 	}
-	if s.Sliders > 0 {
+	moving := slices.ContainsFunc(sliders, func(s slider) bool { return s.Shown > 0 })
+	if moving {
 		heading = "Memory at any moment"
 	}
 	d.section("map", heading, func() {
-		if s.Maps == nil {
+		if d.laneBytes == 0 {
 			d.missing("No map was recorded: " + missing + ".")
 			return
 		}
 		scale := "from left to right"
-		if s.Several {
+		if len(d.Runs) > 1 {
 			scale = "at one scale for all runs"
 		}
 		d.putf("<p>Segments by address, %s. Reserved but free memory is hatched; marks below a lane are pages.</p>\n", scale)
-		class := markup("")
-		if s.Sliders > 0 {
-			s.writeSliders(d)
-			class = ` class="lanes"`
-		}
-		d.putf("<div%s>\n", class)
-		if s.Sliders > 0 {
+		if moving {
+			d.sliderForm(sliders)
+			d.putf("<div class=\"lanes\">\n")
 			d.tools("the maps")
+		} else {
+			d.putf("<div>\n")
 		}
-		for _, m := range s.Maps {
-			m.writeMap(d, s.Sliders > 0)
+		var without, names []string
+		var drawn [][]mapShare
+		for i, r := range d.Runs {
+			all := r.mapped()
+			if len(all) == 0 {
+				without = append(without, r.Name)
+				continue
+			}
+			m := all[fullest(all)]
+			legend := shares(m.Map, d.colours)
+			same := slices.IndexFunc(drawn, func(other []mapShare) bool { return slices.Equal(live(other), live(legend)) })
+			names, drawn = append(names, r.Name), append(drawn, legend)
+			said := ""
+			if same >= 0 {
+				said = "The live blocks are those of " + names[same] + "."
+				legend = slices.DeleteFunc(slices.Clone(legend), mapShare.live)
+			}
+			d.figureOfMap(r.Name, m, sliders[i], moving)
+			d.putf("<figcaption>\n<span class=\"same\">%s</span>\n<ul class=\"shares\">\n", said)
+			for _, s := range legend {
+				d.putf("<li><span>%s%s</span> <span>%s</span></li>\n", keyed(s.Class), s.Name, s.amount())
+			}
+			d.putf("</ul>\n</figcaption>\n</figure>\n")
 		}
 		d.putf("</div>\n")
-		if s.WithoutMap != nil {
-			d.missing("Without a map: " + strings.Join(s.WithoutMap, ", ") + ".")
-		}
+		d.without("a map", without)
 	})
 }
 
-// writeSliders writes what chooses the moment and the runs that moments.js shows.
-func (s *sheet) writeSliders(d *document) {
-	var runs, alone markup
-	for _, m := range s.Maps {
-		if m.Shown > 0 {
-			runs += escaped(`<option value="%d">%s</option>`, m.Number, m.Name)
+// live returns the shares of live blocks.
+func live(all []mapShare) []mapShare {
+	return slices.DeleteFunc(slices.Clone(all), func(m mapShare) bool { return !m.live() })
+}
+
+// sliderForm writes what chooses the moment and the runs that moments.js shows.
+func (d *document) sliderForm(sliders []slider) {
+	var runs, alone, thinned markup
+	n := 0
+	for i, s := range sliders {
+		if s.Shown > 0 {
+			runs += escaped(`<option value="%d">%s</option>`, n, d.Runs[i].Name)
+			n++
+		}
+		if s.Shown < s.Most {
+			thinned += escaped("<p class=\"missing\">%s: %d of %d recorded moments are shown, evenly spread.</p>\n", d.Runs[i].Name, s.Shown, s.Most)
 		}
 	}
-	if s.Sliders < 2 {
+	if n < 2 {
 		alone = " hidden"
 	}
 	d.putf(`<div class="moments" hidden>
@@ -58,44 +87,32 @@ func (s *sheet) writeSliders(d *document) {
 <label>Stream <select name="stream" autocomplete="off"></select></label>
 <label>Pool <select name="pool" autocomplete="off"></select></label>
 </div>
-`, runs, alone, runs)
-	for _, m := range s.Maps {
-		if m.Shown < m.Most {
-			d.putf("<p class=\"missing\">%s: %d of %d recorded moments are shown, evenly spread.</p>\n", m.Name, m.Shown, m.Most)
-		}
-	}
+%s`, runs, alone, runs, thinned)
 }
 
-// writeMap writes the map of a run. Without sliders on the page it has buttons of its own.
-func (f figure) writeMap(d *document, sliders bool) {
-	class, moments := "lanes map", markup("")
-	if sliders {
+// figureOfMap begins the figure of a run's map. Unless the page has sliders, it has buttons of its own.
+func (d *document) figureOfMap(run string, m Moment, s slider, moving bool) {
+	p := newMapPainter(d.colours, d.laneBytes).draw(run, m.Map)
+	class, moments, said := "lanes map", markup(""), p.Label
+	if moving {
 		class = "map"
 	}
-	if f.Shown > 0 {
-		moments = escaped(` data-moments="%d" data-peak="%d"`, f.Shown, f.Peak)
+	if s.Shown > 0 {
+		moments = escaped(` data-moments="%d" data-peak="%d"`, s.Shown, s.Peak)
+		said = segmentsText(m.Map)
 	}
-	d.putf("<figure class=\"%s\"%s>\n<h3>%s</h3>\n", class, moments, f.Name)
-	if f.Shown > 0 {
-		d.putf("<p class=\"when\">%s</p>\n", f.When)
+	d.putf("<figure class=\"%s\"%s>\n<h3>%s</h3>\n", class, moments, run)
+	if s.Shown > 0 {
+		d.putf("<p class=\"when\">%s: %s</p>\n", d.when(m), gapText(m.Gap))
 	}
-	d.putf("<p class=\"whole\">%s</p>\n", f.Text)
-	if !sliders {
-		d.tools(f.Name)
+	d.putf("<p class=\"whole\">%s</p>\n", said)
+	if !moving {
+		d.tools(run)
 	}
-	d.panel(f.Panel)
-	if f.Shown > 0 {
-		d.putf("<template>%s</template>\n", f.Data)
+	d.panel(p)
+	if s.Shown > 0 {
+		d.putf("<template>%s</template>\n", s.Data)
 	}
-	same := ""
-	if f.Same != "" {
-		same = "The live blocks are those of " + f.Same + "."
-	}
-	d.putf("<figcaption>\n<span class=\"same\">%s</span>\n<ul class=\"shares\">\n", same)
-	for _, m := range f.Legend {
-		d.putf("<li><span>%s%s</span> <span>%s, %s</span></li>\n", keyed(m.Class), m.Name, m.count(), m.size())
-	}
-	d.putf("</ul>\n</figcaption>\n</figure>\n")
 }
 
 // tools writes the buttons that zoom and pan, which lanes.js answers.
