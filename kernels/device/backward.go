@@ -29,7 +29,7 @@ import (
 func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 	d.checkBackward(w, x, dy, dx)
 	d.group, d.rate = d.group[:0], rate
-	d.beginReduce(w)
+	d.ranks.begin(w)
 	last := len(w) - 1
 	g := gradient{Tensor: dy}
 	for i := last; i >= 0 && d.err == nil; i-- {
@@ -48,7 +48,7 @@ func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 		}
 		g = below
 	}
-	d.deferredWgrads()
+	d.ranks.deferredWgrads()
 	d.launchGroup()
 }
 
@@ -67,12 +67,12 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 			d.misfit(opBackward, w[i], x[i], above)
 		}
 	}
-	clear(d.weights)
+	clear(d.isWeights)
 	for _, t := range w {
-		d.weights[t.addr()] = true
+		d.isWeights[t.addr()] = true
 	}
-	isWeights := func(t Tensor) bool { return d.weights[t.addr()] }
-	if len(d.weights) < len(w) || slices.ContainsFunc(x, isWeights) || isWeights(dy) || isWeights(dx) {
+	isWeights := func(t Tensor) bool { return d.isWeights[t.addr()] }
+	if len(d.isWeights) < len(w) || slices.ContainsFunc(x, isWeights) || isWeights(dy) || isWeights(dx) {
 		d.keepErr(opBackward, errors.New("the weights of a layer are also those of another one, an input or a gradient"))
 	}
 	if last > 0 && (!dx.has(d.values) || dx.rows != x[last].rows || dx.cols != x[last].cols) {
@@ -85,12 +85,10 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 	switch {
 	case d.err != nil:
-	case d.reducer == nil:
+	case d.ranks.alone():
 		d.wgradStep(w, x, dy)
-	case deferred(layer, len(d.reducer.weights), d.reducer.early):
-		d.reducer.late[layer] = deferredWgrad{x, dy}
 	default:
-		d.wgradUpdate(layer, x, dy)
+		d.ranks.wgrad(layer, x, dy)
 	}
 }
 
@@ -135,7 +133,7 @@ func (d *Device) wantsTransposed(layer int, w, x, dy Tensor) bool {
 
 // fusesWgrad reports whether dgrad and wgrad of a layer, not the first or the last, are one launch.
 func (d *Device) fusesWgrad(w, x, dy Tensor) bool {
-	return d.fuse && d.reducer == nil && d.queue.FusesWgrad(dgradGEMM(Tensor{}, w, x, dy))
+	return d.fuse && d.ranks.alone() && d.queue.FusesWgrad(dgradGEMM(Tensor{}, w, x, dy))
 }
 
 // dgradGEMM returns dx = dy·wᵀ through the ReLU whose output x is.
@@ -198,56 +196,4 @@ func (d *Device) launchGroup() {
 	}
 	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), n, wrote[:2*len(d.group)]...)
 	d.group = d.group[:0]
-}
-
-// beginReduce begins a Backward of data-parallel weights.
-func (d *Device) beginReduce(w []Tensor) {
-	r := d.reducer
-	if r == nil {
-		return
-	}
-	r.current, r.queued = 0, 0
-	d.keepErr(opBackward, d.waitAll()) // for weights that the forward pass did not read
-	if !slices.Equal(w, r.weights) {
-		d.keepErr(opBackward, errors.New("the weights are not those passed to DataParallel"))
-	}
-}
-
-// deferredWgrads queues the deferred wgrads.
-func (d *Device) deferredWgrads() {
-	r := d.reducer
-	if r == nil {
-		return
-	}
-	for _, b := range r.buckets {
-		for _, layer := range b.layers {
-			if d.err == nil && deferred(layer, len(r.weights), r.early) {
-				late := r.late[layer]
-				d.wgradUpdate(layer, late.x, late.dy)
-			}
-		}
-	}
-	r.timed = false
-}
-
-// wgradUpdate queues the wgrad of a layer's update, and after the last one of a bucket its move.
-func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
-	r := d.reducer
-	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.rate)
-	if d.fuse {
-		d.addToGroup(g)
-	} else {
-		d.gemm(nameUnfusedWgrad, g)
-	}
-	if d.err != nil {
-		return
-	}
-	if r.queued++; r.queued < len(r.buckets[r.current].layers) {
-		return
-	}
-	d.launchGroup()
-	if d.err == nil {
-		d.keepErr("moving updates", d.move(r.current))
-	}
-	r.current, r.queued = r.current+1, 0
 }

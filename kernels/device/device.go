@@ -28,14 +28,14 @@ type Device struct {
 	err    error             // the step's first fault
 	last   lastLaunch
 	// Of a Backward: wgrads to be launched together, the addresses of the weights, and the rate.
-	group   []kernels.GEMM
-	weights map[uintptr]bool
-	rate    float32
+	group     []kernels.GEMM
+	isWeights map[uintptr]bool
+	rate      float32
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
 
-	reducer *reducer // nil: there is one rank
+	ranks // this device's part in a training of several
 
 	captured allocator.Allocator // nil: Replay captures nothing
 	graphs   map[int]Graph
@@ -46,10 +46,12 @@ type Device struct {
 // With fuse, consecutive operations run as one kernel if there is one for them, and batches are
 // gathered views. Without it, each operation runs by itself and has its own output.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
-	return &Device{
+	d := &Device{
 		queue: q, values: q.Values(), alloc: a, stream: q.Handle(), fuse: fuse,
-		group: make([]kernels.GEMM, 0, kernels.MaxGroup), weights: make(map[uintptr]bool),
+		group: make([]kernels.GEMM, 0, kernels.MaxGroup), isWeights: make(map[uintptr]bool),
 	}
+	d.ranks = onlyRank(d)
+	return d
 }
 
 // CaptureFrom makes Replay capture. Outputs of captured operations come from a, which must
@@ -66,7 +68,7 @@ func (d *Device) Replay(key int, f func() error) error {
 	if d.captured == nil {
 		return f()
 	}
-	if err := d.collectiveErr(); err != nil { // the launch of a graph would not report it
+	if err := d.ranks.comm.Err(); err != nil { // the launch of a graph would not report it
 		return err
 	}
 	g, ok := d.graphs[key]
@@ -77,13 +79,11 @@ func (d *Device) Replay(key int, f func() error) error {
 		}
 		d.graphs[key] = g
 	}
-	if err := d.waitAll(); err != nil {
+	if err := d.ranks.waitAll(); err != nil {
 		return err
 	}
 	d.last.forget()
-	if r := d.reducer; r != nil {
-		r.parted = r.updates != nil && r.buckets[0].rounded != 0
-	}
+	d.ranks.replayed()
 	return g.Launch()
 }
 
@@ -92,19 +92,17 @@ func (d *Device) capture(f func() error) (Graph, error) {
 	if d.inStep {
 		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")
 	}
-	if err := errors.Join(d.waitAll(), d.queue.BeginCapture()); err != nil {
+	if err := errors.Join(d.ranks.waitAll(), d.queue.BeginCapture()); err != nil {
 		return nil, err
 	}
 	alloc := d.alloc
 	d.alloc = d.captured
 	d.last.forget()
-	err := errors.Join(f(), d.EndStep(), d.waitAll())
+	err := errors.Join(f(), d.EndStep(), d.ranks.waitAll())
 	d.alloc = alloc
 	g, e := d.queue.EndCapture()
 	d.last.forget()
-	if d.reducer != nil {
-		clear(d.reducer.pending) // all are joined, or the capture failed
-	}
+	d.ranks.joined(len(d.ranks.buckets) - 1) // all are, or the capture failed
 	switch {
 	case err == nil:
 		return g, e
@@ -165,7 +163,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if t.indices != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
-	return errors.Join(d.waitAll(), d.upload(t, raw), d.round(t))
+	return errors.Join(d.ranks.waitAll(), d.upload(t, raw), d.round(t))
 }
 
 func (d *Device) upload(t Tensor, raw []byte) error {
@@ -183,7 +181,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 		return d.widened(t)
 	}
 	h, raw := newDense(t)
-	return h, errors.Join(d.whole(t), d.queue.Download(raw, t.addr()), d.collectiveErr())
+	return h, errors.Join(d.ranks.whole(t), d.queue.Download(raw, t.addr()), d.ranks.comm.Err())
 }
 
 // Checksum returns a sum of the bits of t and of its rounded copy, after the work queued so far. Ranks call it for weights
@@ -192,7 +190,7 @@ func (d *Device) Checksum(t Tensor) (uint64, error) {
 	if !t.floats() {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
 	}
-	if err := d.whole(t); err != nil {
+	if err := d.ranks.whole(t); err != nil {
 		return 0, err
 	}
 	d.last.forget()
@@ -202,7 +200,7 @@ func (d *Device) Checksum(t Tensor) (uint64, error) {
 		rounded, err = d.queue.Checksum(t.rounded.Addr, t.Len()/2) // two to a float32
 		sum = 31*sum + rounded
 	}
-	return sum, errors.Join(err, d.collectiveErr())
+	return sum, errors.Join(err, d.ranks.comm.Err())
 }
 
 // Free frees a tensor of FromDense or Weights.
@@ -210,7 +208,7 @@ func (d *Device) Free(t Tensor) error {
 	if t.indices != 0 {
 		return fmt.Errorf("device: %v is a gathered view: it cannot be freed", t)
 	}
-	err := errors.Join(d.waitAll(), d.alloc.Free(t.block, d.stream))
+	err := errors.Join(d.ranks.waitAll(), d.alloc.Free(t.block, d.stream))
 	if t.rounded.Addr != 0 {
 		err = errors.Join(err, d.alloc.Free(t.rounded, d.stream))
 	}
@@ -251,7 +249,7 @@ func (d *Device) RowsAfter(i int, t Tensor, row, rows int) ([]float32, error) {
 		return nil, fmt.Errorf("device: rows %d to %d of %v are not there to copy", row, row+rows, t)
 	}
 	data := make([]float32, rows*t.cols)
-	return data, errors.Join(d.queue.DownloadAfter(i, asBytes(data), t.at(row*t.cols)), d.collectiveErr())
+	return data, errors.Join(d.queue.DownloadAfter(i, asBytes(data), t.at(row*t.cols)), d.ranks.comm.Err())
 }
 
 // Elapsed returns the time between two marks, after a Synchronize.
@@ -259,7 +257,7 @@ func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.E
 
 // Synchronize waits for all queued work and returns its faults.
 func (d *Device) Synchronize() error {
-	return errors.Join(d.waitAll(), d.queue.Synchronize(), d.collectiveErr())
+	return errors.Join(d.ranks.waitAll(), d.queue.Synchronize(), d.ranks.comm.Err())
 }
 
 // output allocates an output of the step.

@@ -2,34 +2,144 @@ package device
 
 import (
 	"errors"
+	"slices"
 
-	"mlpool/allocator"
 	"mlpool/kernels/collective"
 )
 
-// exchange queues the exchange of a bucket with the other ranks, which changes the weights, or this rank's part of them and
-// the rounded copies. Package mlpool/internal/scaling has the time.
-func (r *reducer) exchange(b bucket, do func(func(stream uintptr) error) error) error {
+// The stamps of a bucket: its exchange, and the main queue's wait for it.
+const (
+	moveStart = iota
+	moveEnd
+	waitStart
+	waitEnd
+	stampsPerBucket
+)
+
+// stamp records stamps of bucket i by StampSide or StampQueue.
+func (r *ranks) stamp(record func(int) error, i int, kinds ...int) (err error) {
+	for _, kind := range kinds {
+		err = errors.Join(err, record(i*stampsPerBucket+kind))
+	}
+	return err
+}
+
+// move queues the exchange of bucket i.
+func (r *ranks) move(i int) error {
+	if r.symmetric && len(r.buckets) == 1 {
+		return r.moveHere()
+	}
+	if err := r.moves.Fork(); err != nil {
+		return err
+	}
+	b := &r.buckets[i]
+	if r.timed {
+		if err := r.stamp(r.moves.StampSide, i, moveStart); err != nil {
+			return err
+		}
+	}
+	if err := r.exchange(*b, r.moves.Do); err != nil {
+		return err
+	}
+	if r.timed {
+		if err := r.stamp(r.moves.StampSide, i, moveEnd); err != nil {
+			return err
+		}
+		b.timed, b.stamped, b.waited = true, true, false
+	}
+	b.pending = true
+	return r.moves.Record(i)
+}
+
+// moveHere queues the exchange of the only bucket on the main queue.
+func (r *ranks) moveHere() error {
+	r.device.last.forget() // weights that an exchange writes must not be prefetched
+	b := &r.buckets[0]
+	if !r.timed {
+		return r.exchange(*b, r.device.queue.Do)
+	}
+	b.timed, b.waited = true, true
+	return errors.Join(r.stamp(r.moves.StampQueue, 0, moveStart, waitStart), r.exchange(*b, r.device.queue.Do),
+		r.stamp(r.moves.StampQueue, 0, moveEnd, waitEnd))
+}
+
+// exchange queues the exchange of a bucket with the other ranks. It changes the weights, or this rank's part
+// of them and the rounded copies. Package mlpool/internal/scaling has the time.
+func (r *ranks) exchange(b bucket, do func(func(stream uintptr) error) error) error {
 	r.parted = r.parted || b.rounded != 0
 	return do(func(stream uintptr) error {
-		return r.comm.Exchange(collective.Updates{W: b.weights, X: b.addr, Rounded: b.rounded, N: b.n}, stream)
+		return r.comm.Exchange(collective.Updates{W: b.weights, X: b.updates, Rounded: b.rounded, N: b.n}, stream)
 	})
 }
 
-// gather gives this rank all weights, of which steps have changed only its part: an exchange without updates. All ranks
-// call it together.
-func (d *Device) gather() error {
-	r := d.reducer
-	if err := d.waitAll(); err != nil || r == nil || !r.parted {
+// waitWeights makes the queue wait for weights whose bucket is pending.
+func (r *ranks) waitWeights(w Tensor) {
+	if i, ok := r.bucketOf[w.addr()]; ok && r.buckets[i].pending && r.device.err == nil {
+		r.device.keepErr("moving updates", r.waitBucket(i))
+	}
+}
+
+// waitBucket makes the queue wait until the updates of bucket i are in the weights. This also waits for
+// earlier buckets, since one side queue moves all of them.
+func (r *ranks) waitBucket(i int) error {
+	r.device.last.forget() // weights that an exchange writes must not be prefetched
+	b := &r.buckets[i]
+	if b.stamped {
+		if err := r.stamp(r.moves.StampQueue, i, waitStart); err != nil {
+			return err
+		}
+	}
+	if err := r.moves.Join(i); err != nil {
 		return err
 	}
-	d.last.forget()
+	r.joined(i)
+	if b.stamped {
+		b.waited = true
+		if err := r.stamp(r.moves.StampQueue, i, waitEnd); err != nil {
+			return err
+		}
+	}
+	for j := range r.buckets[:i+1] {
+		r.buckets[j].stamped = false
+	}
+	return nil
+}
+
+// joined records that the queue has waited for the buckets up to the last one.
+func (r *ranks) joined(last int) {
+	for i := range r.buckets[:last+1] {
+		r.buckets[i].pending = false
+	}
+}
+
+// waitAll makes the queue wait for all pending buckets.
+func (r *ranks) waitAll() error {
+	for i, b := range slices.Backward(r.buckets) {
+		if b.pending {
+			return r.waitBucket(i)
+		}
+	}
+	return nil
+}
+
+// exchanging reports whether an exchange in symmetric memory may run beside what is queued next.
+func (r *ranks) exchanging() bool {
+	return r.symmetric && slices.ContainsFunc(r.buckets, func(b bucket) bool { return b.pending })
+}
+
+// gather gives this rank all weights, after steps that changed only its part of them. It is an exchange
+// without updates, and all ranks call it together.
+func (r *ranks) gather() error {
+	if err := r.waitAll(); err != nil || !r.parted {
+		return err
+	}
+	r.device.last.forget()
 	for _, b := range r.buckets {
-		if err := d.queue.Fill(b.addr, 0, 4*b.n); err != nil {
+		if err := r.device.queue.Fill(b.updates, 0, 4*b.n); err != nil {
 			return err
 		}
 		b.rounded = 0
-		if err := r.exchange(b, d.queue.Do); err != nil {
+		if err := r.exchange(b, r.device.queue.Do); err != nil {
 			return err
 		}
 	}
@@ -38,74 +148,33 @@ func (d *Device) gather() error {
 }
 
 // whole waits until t, if it is weights, is whole on this rank.
-func (d *Device) whole(t Tensor) error {
-	if d.reducer != nil {
-		if _, ok := d.reducer.bucketOf[t.addr()]; ok {
-			return d.gather()
-		}
+func (r *ranks) whole(t Tensor) error {
+	if _, ok := r.bucketOf[t.addr()]; ok {
+		return r.gather()
 	}
-	return d.waitAll()
+	return r.waitAll()
 }
 
-// exchangeHere is move on the main queue, of the only bucket.
-func (d *Device) exchangeHere() error {
-	r := d.reducer
-	stamp := func(kinds ...int) (err error) {
-		for _, kind := range kinds {
-			if r.timed {
-				err = errors.Join(err, r.moves.StampQueue(kind))
-			}
-		}
+// replayed records that a graph did steps, which in bf16 leave each rank its part of the weights.
+func (r *ranks) replayed() { r.parted = r.updates != nil && r.buckets[0].rounded != 0 }
+
+// onMoves lets f queue work on the side queue, after all work of the main queue. The main queue then waits
+// for it.
+func (r *ranks) onMoves(f func(stream uintptr) error) error {
+	if err := r.moves.Fork(); err != nil {
 		return err
 	}
-	d.last.forget() // weights that an exchange writes must not be prefetched
-	if r.timed {
-		r.waited[0] = true
+	if err := r.moves.Do(f); err != nil {
+		return err
 	}
-	return errors.Join(stamp(moveStart, waitStart), r.exchange(r.buckets[0], d.queue.Do), stamp(moveEnd, waitEnd))
+	return r.joinSide()
 }
 
-// allocBuckets allocates the memory of the buckets, which is symmetric if there can be such memory.
-func (d *Device) allocBuckets() (addr uintptr, bytes int, err error) {
-	r := d.reducer
-	for i := range r.buckets {
-		b := &r.buckets[i]
-		b.n = roundUp(b.n, r.comm.Size()*allocator.Alignment/4) // each rank has an equal part, which begins where blocks could
-		bytes += 2 * 4 * b.n
-		if d.values == BF16 {
-			bytes += aligned(2 * b.n)
-		}
+// joinSide makes the main queue wait for the work of the side queue so far.
+func (r *ranks) joinSide() error {
+	done := len(r.buckets) // the number after those of the buckets
+	if err := r.moves.Record(done); err != nil {
+		return err
 	}
-	addr, r.free, err = r.comm.AllocSymmetric(bytes)
-	r.symmetric = err == nil
-	if !errors.Is(err, errors.ErrUnsupported) {
-		return addr, bytes, err
-	}
-	block, err := d.alloc.Alloc(int64(bytes), d.stream, "buckets")
-	r.free = func() error { return d.alloc.Free(block, d.stream) }
-	return block.Addr, bytes, err
-}
-
-// place gives the buckets their addresses, from addr on, and returns the weights as they are there.
-func (r *reducer) place(addr uintptr, w []Tensor) (weights []Tensor) {
-	weights = append(weights, w...)
-	for i := range r.buckets {
-		b := &r.buckets[i]
-		b.addr, b.weights = addr, addr+uintptr(4*b.n)
-		addr += 2 * uintptr(4*b.n)
-		if weights[0].rounded.Addr != 0 {
-			b.rounded = addr
-			addr += uintptr(aligned(2 * b.n))
-		}
-		at := 0
-		for _, layer := range b.layers {
-			t := &weights[layer]
-			t.block = allocator.Block{Addr: b.weights + uintptr(at)}
-			if b.rounded != 0 {
-				t.rounded = allocator.Block{Addr: b.rounded + uintptr(at/2)}
-			}
-			at += aligned(t.bytes())
-		}
-	}
-	return weights
+	return r.moves.Join(done)
 }

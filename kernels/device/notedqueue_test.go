@@ -102,9 +102,9 @@ func (o *rankOne) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-
 
 // Exchange names the layers of the bucket. It gathers weights that have rounded copies, but for the exchange of these.
 func (o *rankOne) Exchange(u collective.Updates, _ uintptr) error {
-	r := o.q.device.reducer
+	r := &o.q.device.ranks
 	for _, b := range r.buckets {
-		if b.weights != u.W || b.addr != u.X || b.n != u.N || b.n%(64*o.size) != 0 || u.Rounded != 0 && b.rounded != u.Rounded {
+		if b.weights != u.W || b.updates != u.X || b.n != u.N || b.n%(64*o.size) != 0 || u.Rounded != 0 && b.rounded != u.Rounded {
 			continue
 		}
 		for _, layer := range b.layers {

@@ -76,10 +76,10 @@ func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor, kind Kind) Tens
 		d.misfit(op, x, w)
 	}
 	y := d.output(op, x.rows, w.cols, kind)
-	d.waitWeights(w)
+	d.ranks.waitWeights(w)
 	if d.err == nil {
 		g.C, g.A, g.B, g.Indices, g.Pixels = y.addr(), x.addr(), w.operand(), x.indices, x.pixels
-		g.M, g.N, g.K, g.Beside = x.rows, w.cols, x.cols, d.exchanging()
+		g.M, g.N, g.K, g.Beside = x.rows, w.cols, x.cols, d.ranks.exchanging()
 		d.gemm(op, g)
 	}
 	return y
@@ -146,7 +146,7 @@ func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
 }
 
 func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, start int) {
-	if d.waitWeights(w); d.err != nil {
+	if d.ranks.waitWeights(w); d.err != nil {
 		return
 	}
 	c := kernels.Classifier{

@@ -45,7 +45,7 @@ func (d *Device) round(w Tensor) error {
 // widened is Dense of bf16, as float32.
 func (d *Device) widened(t Tensor) (*tensor.Dense, error) {
 	data, values := make([]float32, t.Len()), make([]ref.BF16, t.Len())
-	if err := errors.Join(d.waitAll(), d.queue.Download(asBytes(values), t.addr()), d.collectiveErr()); err != nil {
+	if err := errors.Join(d.ranks.waitAll(), d.queue.Download(asBytes(values), t.addr()), d.ranks.comm.Err()); err != nil {
 		return nil, err
 	}
 	ref.Widen(data, values, len(data))
