@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -166,62 +165,6 @@ func TestSteadyState(t *testing.T) {
 	}
 }
 
-// TestRandomFollowsTheRules counts the requests of random_allocations.
-func TestRandomFollowsTheRules(t *testing.T) {
-	a := &counting{Allocator: none{}}
-	b := &bench{device: newNull(), a: a, ctx: t.Context(), quick: true, limit: math.MaxInt64}
-	ok(t, b.random("x", 1000, 64*mib))
-	if len(b.rows) != 2 || b.rows[0].Case != "x cold" || b.rows[1].Case != "x warm" {
-		t.Fatalf("rows %+v", b.rows)
-	}
-	if a.allocs != a.frees || a.live != 0 {
-		t.Errorf("%d allocations, %d frees, %d bytes left", a.allocs, a.frees, a.live)
-	}
-	if a.peak > 16000*mib || a.peak < 15000*mib || a.peak != b.rows[0].PeakLive {
-		t.Errorf("peak live %d, and %d in the row", a.peak, b.rows[0].PeakLive)
-	}
-	if a.largest > 64*mib || a.largest < 60*mib {
-		t.Errorf("largest request %d", a.largest)
-	}
-	if a.allocs > 3*1000 || a.allocs+a.frees != 3*int(b.rows[0].Ops) {
-		t.Errorf("%d allocations, %d operations", a.allocs, b.rows[0].Ops)
-	}
-}
-
-// counting counts the calls of an allocator.
-type counting struct {
-	allocator.Allocator
-	allocs, frees       int
-	live, peak, largest int64
-	full                bool // refuse every request
-}
-
-func (c *counting) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
-	if c.full {
-		return allocator.Block{}, &allocator.OutOfMemoryError{Bytes: bytes}
-	}
-	c.allocs++
-	c.live += bytes
-	c.peak = max(c.peak, c.live)
-	c.largest = max(c.largest, bytes)
-	return c.Allocator.Alloc(bytes, s, tag)
-}
-
-func (c *counting) Free(b allocator.Block, s allocator.Stream) error {
-	c.frees++
-	c.live -= b.Size
-	return c.Allocator.Free(b, s)
-}
-
-func TestPrewarmedStreamsWork(t *testing.T) {
-	d := &checked{Fake: allocatortest.NewFake(fakeBytes)}
-	b := &bench{device: d, a: none{}, ctx: t.Context(), quick: true, limit: math.MaxInt64}
-	ok(t, b.multiStream("x", 2, true))
-	if d.worked != 4 {
-		t.Errorf("%d kernels were launched, want 4", d.worked)
-	}
-}
-
 func TestWithoutKernels(t *testing.T) {
 	for _, allocators := range []string{"", "torch", "torch,tlsf"} {
 		out, rows := benchRows(t, nullMachine, "-quick", "-scenario", "multi_stream", "-allocator", allocators)
@@ -261,13 +204,20 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// full is an allocator without memory.
+type full struct{ allocator.Allocator }
+
+func (full) Alloc(bytes int64, _ allocator.Stream, _ string) (allocator.Block, error) {
+	return allocator.Block{}, &allocator.OutOfMemoryError{Bytes: bytes}
+}
+
 // TestFailure continues after an allocator that fails.
 func TestFailure(t *testing.T) {
 	open := func() (machine, error) {
 		m, err := nullMachine()
 		m.wrap = func(_ device, a allocator.Allocator) allocator.Allocator {
 			if _, isNone := a.(none); isNone {
-				return &counting{Allocator: a, full: true}
+				return full{a}
 			}
 			return a
 		}
@@ -291,20 +241,6 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-func TestMedian(t *testing.T) {
-	m := median([]row{
-		{Case: "c", Runs: 1, Mean: 9, P50: math.NaN(), PeakLive: 1, PeakReserved: 5},
-		{Case: "c", Runs: 1, Mean: 1, P50: math.NaN(), PeakLive: 2, PeakReserved: 4, Cut: true},
-		{Case: "c", Runs: 1, Mean: 2, P50: math.NaN(), PeakLive: 3, PeakReserved: 3},
-	})
-	if m.Case != "c" || m.Runs != 3 || m.Mean != 2 || m.Least != 1 || m.Most != 9 || !math.IsNaN(m.P50) || m.PeakLive != 3 || m.PeakReserved != 5 || !m.Cut {
-		t.Errorf("%+v", m)
-	}
-	if m := median([]row{{Mean: 1}, {Mean: 2}}); m.Mean != 1.5 {
-		t.Errorf("median of 1 and 2 is %v", m.Mean)
-	}
-}
-
 func TestPlots(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	peers := filepath.Join(t.TempDir(), "peers.csv")
@@ -324,20 +260,5 @@ func TestPlots(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pair_memory.png")); err == nil {
 		t.Error("memory is drawn for scenarios that hold nearly none")
-	}
-}
-
-func TestText(t *testing.T) {
-	var got []string
-	for _, v := range []int64{0, 1, 1023, 1024, 3 << 19, 1000 << 20, 5 << 40} {
-		got = append(got, peakText(v))
-	}
-	for _, v := range []float64{5, 1234, 2.5e6, 1.5e9} {
-		got = append(got, countText(v))
-	}
-	want := []string{"", "1 B", "1023 B", "1.0 KiB", "1.5 MiB", "1000.0 MiB", "5.00 TiB",
-		"5", "1.23 k", "2.5 M", "1.5 G"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

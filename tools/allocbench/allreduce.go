@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"mlpool/internal/stats"
-	"mlpool/internal/text"
 	"mlpool/kernels"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/nccl"
@@ -130,37 +129,48 @@ func rankFromEnv() (launch.Process, error) {
 	return process, process.TakeGPU()
 }
 
-// allReduce runs the scenario as one of the ranks. Rank 0 has the rows.
-func (s *session) allReduce(ctx context.Context, process launch.Process) error {
-	world, err := launch.Rendezvous(ctx, process, launch.Silence)
+// An allReduceJob is what the ranks measure together.
+type allReduceJob struct {
+	process launch.Process
+	sources string // with commas between them; empty: all
+	sizes   string // those whose name contains it
+	runs    int
+	quick   bool
+}
+
+// measure measures as one of the ranks. Rank 0 has the rows, and prints what is measured and what is not
+// supported.
+func (j allReduceJob) measure(ctx context.Context, printf func(format string, args ...any)) (rows []row, err error) {
+	world, err := launch.Rendezvous(ctx, j.process, launch.Silence)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if warning := world.Warning(); warning != "" && world.Rank == 0 {
 		fmt.Fprintf(os.Stderr, "allocbench: %s\n", warning)
 	}
-	return world.Leave(s.runRank(ctx, world))
+	rows, err = j.measureIn(ctx, world, printf)
+	return rows, world.Leave(err)
 }
 
-// runRank measures all sources together with the other ranks.
-func (s *session) runRank(ctx context.Context, world *launch.World) (err error) {
+// measureIn measures all sources together with the other ranks of world.
+func (j allReduceJob) measureIn(ctx context.Context, world *launch.World, printf func(format string, args ...any)) (rows []row, err error) {
 	if err := kernels.Available(); err != nil {
-		return err
+		return nil, err
 	}
 	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, world.Within)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
 	stream, err := kernels.NewStream()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	var marks [2]kernels.Event
 	for i := range marks {
 		if marks[i], err = kernels.NewEvent(); err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { err = errors.Join(err, marks[i].Close()) }()
 	}
@@ -168,33 +178,20 @@ func (s *session) runRank(ctx context.Context, world *launch.World) (err error) 
 		Process: world.Process, exchange: world.Exchange,
 		times: allReduceTimer(comm, stream, marks), sources: sources(comm, stream.Handle()),
 	}
-	if names := s.options.allocators; names != "" {
-		if r.sources, err = choose("allocator", names, r.sources, func(s source) string { return s.name }); err != nil {
-			return err
-		}
+	if r.sources, err = choose("allocator", j.sources, r.sources, func(s source) string { return s.name }); err != nil {
+		return nil, err
 	}
-	sizes := slices.DeleteFunc(slices.Clone(allReduceSizes), func(bytes int64) bool { return !strings.Contains(sizeName(bytes), s.cases) })
+	sizes := slices.DeleteFunc(slices.Clone(allReduceSizes), func(bytes int64) bool { return !strings.Contains(sizeName(bytes), j.sizes) })
 	version, err := nccl.Version()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if world.Rank == 0 {
-		s.table.printf("%d ranks, NCCL %s\n", world.Size, nccl.VersionName(version))
-		s.table.printf("\n%s: %s\n%-10s %-28s %10s %14s %11s\n", allReduceName, allReduceDoc, "", "memory", "mean", "spread", "algbw, GB/s")
+	if world.Rank != 0 {
+		printf = func(string, ...any) {}
 	}
-	rows, err := r.allReduces(ctx, sizes, s.runs, s.quick, func(why string) {
-		if world.Rank == 0 {
-			s.table.printf("%s\n", why)
-		}
-	})
-	for i, one := range rows {
-		s.table.printf("%-10s %-28s %10s %14s %11.3g\n", one.Case, one.Allocator, text.Duration(one.Mean), spreadText(one), float64(one.PeakLive)/one.Mean)
-		if i+1 == len(rows) || rows[i+1].Case != one.Case {
-			s.table.warn(slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != one.Case }))
-		}
-	}
-	s.rows = append(s.rows, rows...)
-	return err
+	printf("%d ranks, NCCL %s\n\n%s: %s\n%-10s %-28s %10s %14s %11s\n", world.Size, nccl.VersionName(version),
+		allReduceName, allReduceDoc, "", "memory", "mean", "spread", "algbw, GB/s")
+	return r.allReduces(ctx, sizes, j.runs, j.quick, func(why string) { printf("%s\n", why) })
 }
 
 // allReduceTimer returns an allReduceBench.times of all-reduces on a stream.

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -16,20 +16,20 @@ import (
 // cardStep is how exactly the smallest card is found, as a share of it.
 const cardStep = 1. / 256
 
-// card returns the smallest memory of a device in which a contender finishes the trace. It is 0 if that is not
+// cardOf returns the smallest memory of a device in which a contender finishes the trace. It is 0 if that is not
 // known without the device, or is more than any device has.
-func (s *session) card(ctx context.Context, t *observe.Requests, c contender) (report.Card, error) {
+func cardOf(ctx context.Context, t *observe.Requests, c contender) (report.Card, error) {
 	if c.driver {
 		return report.Card{}, nil
 	}
-	bytes, err := s.smallest(ctx, t, c)
+	bytes, err := smallest(ctx, t, c)
 	return report.Card{Name: c.name, Bytes: bytes, Live: t.Peak}, err
 }
 
 // smallest finds the smallest memory by bisection: what is reserved without a limit is enough, and less than
 // what is live is not.
-func (s *session) smallest(ctx context.Context, t *observe.Requests, c contender) (int64, error) {
-	enough, _, err := s.peak(ctx, t, t.Events, c.open, nullBytes)
+func smallest(ctx context.Context, t *observe.Requests, c contender) (int64, error) {
+	enough, _, err := peak(ctx, t, t.Events, c.open, nullBytes)
 	if outOfMemory(err) {
 		return 0, nil
 	}
@@ -39,7 +39,7 @@ func (s *session) smallest(ctx context.Context, t *observe.Requests, c contender
 	few := t.Peak - 1
 	for enough-few > max(int64(float64(enough)*cardStep), mib) {
 		middle := few + (enough-few)/2
-		switch _, _, err := s.peak(ctx, t, t.Events, c.open, middle); {
+		switch _, _, err := peak(ctx, t, t.Events, c.open, middle); {
 		case err == nil:
 			enough = middle
 		case outOfMemory(err):
@@ -61,57 +61,52 @@ type fit struct {
 	needed []int64 // by allocator; 0: unknown
 }
 
-// printCards is -cards: the smallest device for each trace and allocator. For several traces, such as of one job with
-// growing batches, it also prints the trace with most live bytes that fits devices of common sizes.
-func (o *options) printCards(ctx context.Context, stdout io.Writer) error {
-	among, err := choose("allocator", cmp.Or(o.allocators, explained), contenders(), func(c contender) string { return c.name })
-	if err != nil {
+// printCards prints the smallest device for each trace and allocator; device is that of a snapshot. For several
+// traces, such as of one job with growing batches, it also prints the trace with most live bytes that fits devices
+// of common sizes.
+func printCards(ctx context.Context, w io.Writer, paths []string, device int, among []contender) error {
+	among = slices.DeleteFunc(slices.Clone(among), func(c contender) bool { return c.driver || c.name == noAllocator })
+	header := fmt.Sprintf("%-28s %10s", "smallest device", "live")
+	for _, c := range among {
+		header += fmt.Sprintf(" %16s", c.name)
+	}
+	if _, err := fmt.Fprintln(w, header); err != nil {
 		return err
 	}
-	among = slices.DeleteFunc(among, func(c contender) bool { return c.driver || c.name == noAllocator })
-	paths := []string{o.trace}
-	if o.traces != "" {
-		if paths, err = tracesBelow(o.traces); err != nil {
-			return err
-		}
-	}
-	s := &session{options: *o}
-	table := &table{w: stdout}
-	table.printf("%-28s %10s", "smallest device", "live")
-	for _, c := range among {
-		table.printf(" %16s", c.name)
-	}
-	table.printf("\n")
 	var fits []fit
 	for _, path := range paths {
-		t, _, err := readTrace(path, o.traceDevice)
+		t, _, err := readTrace(path, device)
 		if err != nil {
 			return err
 		}
 		f := fit{name: traceName(filepath.Base(path)), live: t.Peak}
-		table.printf("%-28s %10s", f.name, text.Bytes(f.live))
+		line := fmt.Sprintf("%-28s %10s", f.name, text.Bytes(f.live))
 		for _, c := range among {
-			bytes, err := s.smallest(ctx, t, c)
+			bytes, err := smallest(ctx, t, c)
 			if err != nil {
 				return err
 			}
 			f.needed = append(f.needed, bytes)
-			table.printf(" %16s", text.Bytes(bytes))
+			line += fmt.Sprintf(" %16s", text.Bytes(bytes))
 		}
-		table.printf("\n")
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
 		fits = append(fits, f)
 	}
-	if len(fits) > 1 {
-		table.printf("\nthe trace with most live bytes that fits:\n")
-		for _, size := range cardSizes {
-			table.printf("%-39s", text.Bytes(size))
-			for i := range among {
-				table.printf(" %16s", largestFit(fits, i, size))
-			}
-			table.printf("\n")
-		}
+	if len(fits) < 2 {
+		return nil
 	}
-	return table.err
+	lines := "\nthe trace with most live bytes that fits:\n"
+	for _, size := range cardSizes {
+		lines += fmt.Sprintf("%-39s", text.Bytes(size))
+		for i := range among {
+			lines += fmt.Sprintf(" %16s", largestFit(fits, i, size))
+		}
+		lines += "\n"
+	}
+	_, err := io.WriteString(w, lines)
+	return err
 }
 
 // largestFit names the trace with most live bytes that allocator i finishes on a device of size bytes.

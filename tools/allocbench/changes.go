@@ -135,13 +135,13 @@ func blockName(t *observe.Requests, e *observe.Event) string {
 
 // changes replays the trace with each change to PyTorch's allocator, and returns those that reserve less than
 // it does without, the one that reserves least first.
-func (s *session) changes(ctx context.Context, t *observe.Requests) ([]report.Change, error) {
+func changes(ctx context.Context, t *observe.Requests) ([]report.Change, error) {
 	base := recordedBy(t)
 	yours, err := choose("allocator", base, contenders(), func(c contender) string { return c.name })
 	if err != nil {
 		return nil, err
 	}
-	from, peak, err := s.peak(ctx, t, t.Events, yours[0].open, nullBytes)
+	from, full, err := peak(ctx, t, t.Events, yours[0].open, nullBytes)
 	if outOfMemory(err) {
 		return nil, nil // no change has a size to compare with
 	}
@@ -149,7 +149,7 @@ func (s *session) changes(ctx context.Context, t *observe.Requests) ([]report.Ch
 		return nil, err
 	}
 	var found []report.Change
-	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, peak, yours[0].open), oneStream(t, yours[0].open)) {
+	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, full, yours[0].open), oneStream(t, yours[0].open)) {
 		if base != "torch" && strings.Contains(c.command, "ALLOC_CONF") {
 			continue // those are of the allocator without expandable segments
 		}
@@ -157,7 +157,7 @@ func (s *session) changes(ctx context.Context, t *observe.Requests) ([]report.Ch
 		if c.events != nil {
 			events = c.events
 		}
-		to, _, err := s.peak(ctx, t, events, c.open, nullBytes)
+		to, _, err := peak(ctx, t, events, c.open, nullBytes)
 		if err != nil && !outOfMemory(err) {
 			return nil, err
 		}
@@ -167,53 +167,4 @@ func (s *session) changes(ctx context.Context, t *observe.Requests) ([]report.Ch
 	}
 	slices.SortStableFunc(found, func(a, b report.Change) int { return cmp.Compare(a.To, b.To) })
 	return found, nil
-}
-
-// peak replays events once on a device of so many bytes. It returns the most bytes reserved and the event that
-// reached them first. The error of a request without memory is allocator.ErrOutOfMemory.
-func (s *session) peak(ctx context.Context, t *observe.Requests, events []observe.Event, open func(device) (allocator.Allocator, error), bytes int64) (most int64, at int, err error) {
-	d := newNullOf(bytes)
-	a, err := open(d)
-	if err != nil {
-		return 0, 0, err
-	}
-	streams := make([]allocator.Stream, t.Streams)
-	for i := range streams {
-		if streams[i], err = d.NewStream(); err != nil {
-			return 0, 0, err
-		}
-	}
-	slots, usePool := make([]slot, t.Slots), poolUser(a)
-	for i := range events {
-		if i%1024 == 0 && ctx.Err() != nil {
-			return 0, 0, ctx.Err()
-		}
-		e := &events[i]
-		sl, stream := &slots[e.Slot], streams[e.Stream]
-		if e.Free {
-			err = a.Free(sl.block, stream)
-			sl.taken = false
-		} else {
-			usePool(e.Pool)
-			sl.block, err = a.Alloc(e.Bytes, stream, "")
-			sl.taken, sl.stream = err == nil, stream
-		}
-		if err != nil {
-			break
-		}
-		if now := a.Stats().PeakReserved; !e.Free && now > most {
-			most, at = now, i
-		}
-	}
-	if err != nil {
-		return most, at, err // the device is dropped with what is live
-	}
-	for i := range slots {
-		if sl := &slots[i]; sl.taken {
-			if err := a.Free(sl.block, sl.stream); err != nil {
-				return 0, 0, err
-			}
-		}
-	}
-	return most, at, a.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,4 +188,17 @@ func readRows(r io.Reader) ([]row, error) {
 		}
 	}
 	return rows, nil
+}
+
+// readFigures reads the file at path.
+func readFigures(path string) (notes []string, rows []row, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if notes, rows, err = readCSV(f); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return notes, rows, nil
 }

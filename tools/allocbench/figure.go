@@ -2,9 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,47 +49,6 @@ func drawAll(dir, subtitle string, chosen []scenario, rows []row) (files []strin
 		files, errs = append(append(files, drawn...), drawnCold...), append(errs, err, errCold)
 	}
 	return files, errors.Join(errs...)
-}
-
-// redraw is -draw. It prints the files that it wrote. A CSV may have scenarios and allocators of
-// other programs, so -scenario and -allocator choose among those of the CSV.
-func (o options) redraw(stdout io.Writer) error {
-	notes, rows, err := readFigures(o.draw)
-	if err != nil {
-		return err
-	}
-	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"})
-	var names []string
-	var there []scenario
-	for _, r := range rows {
-		if !slices.ContainsFunc(there, func(s scenario) bool { return s.name == r.Scenario }) {
-			i := slices.IndexFunc(known, func(s scenario) bool { return s.name == r.Scenario })
-			if i < 0 {
-				return fmt.Errorf("%s: no scenario %q", o.draw, r.Scenario)
-			}
-			there = append(there, known[i])
-		}
-		if !slices.Contains(names, r.Allocator) {
-			names = append(names, r.Allocator)
-		}
-	}
-	chosen, err := choose("scenario", o.scenarios, there, func(s scenario) string { return s.name })
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.draw, err)
-	}
-	if names, err = choose("allocator", o.allocators, names, func(name string) string { return name }); err != nil {
-		return fmt.Errorf("%s: %w", o.draw, err)
-	}
-	rows = slices.DeleteFunc(rows, func(r row) bool { return !slices.Contains(names, r.Allocator) || !strings.Contains(r.Case, o.cases) })
-	if len(rows) == 0 {
-		return fmt.Errorf("%s: no case has %q in its name", o.draw, o.cases)
-	}
-	files, err := drawAll(o.plots, origin(notes, o.draw), chosen, rows)
-	for _, file := range files {
-		_, said := fmt.Fprintln(stdout, file)
-		err = errors.Join(err, said)
-	}
-	return err
 }
 
 // origin describes the machine and the date of figures, from the notes of a CSV, and names its
@@ -233,4 +192,16 @@ func (f *figure) span() (low, high float64) {
 		low, high = min(low, f.value(r)), max(high, f.value(r))
 	}
 	return low, high
+}
+
+// writeFile writes a file, and creates its folder.
+func writeFile(path string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }

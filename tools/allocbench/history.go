@@ -14,26 +14,26 @@ import (
 // mostMoments is how many maps a report has of each allocator.
 const mostMoments = 200
 
-// history replays a trace twice, each time on an empty allocator: the first replay finds the peak of reserved
+// recordHistory replays a trace twice, each time on an empty allocator: the first replay finds the peak of reserved
 // bytes, the second takes maps at that request and, in each of equal intervals, when most bytes are live.
-func (s *session) history(ctx context.Context, c contender, t *observe.Requests) (report.Recording, error) {
+func recordHistory(ctx context.Context, m machine, c contender, t *observe.Requests) (report.Recording, error) {
 	h := newHistory(len(t.Events) + t.Unfreed)
-	if err := s.follow(ctx, c, t, h, h.count); err != nil {
+	if err := follow(ctx, m, c, t, h, h.count); err != nil {
 		return report.Recording{}, err
 	}
 	h.choose()
-	if c.name == onGPU && s.machine.addresses {
+	if c.name == onGPU && m.addresses {
 		for i := range h.recording.Memory {
 			h.recording.Memory[i].Reserved = 0 // the table of addresses has no pool
 		}
 		return h.recording, nil
 	}
-	err := s.follow(ctx, c, t, h, h.take)
+	err := follow(ctx, m, c, t, h, h.take)
 	return h.recording, err
 }
 
 // follow replays a trace on a new allocator and calls f after each call.
-func (s *session) follow(ctx context.Context, c contender, t *observe.Requests, h *history, f func(allocator.Allocator, allocator.TraceEvent)) error {
+func follow(ctx context.Context, m machine, c contender, t *observe.Requests, h *history, f func(allocator.Allocator, allocator.TraceEvent)) error {
 	open := c.open
 	c.open = func(d device) (allocator.Allocator, error) {
 		a, err := open(d)
@@ -44,20 +44,19 @@ func (s *session) follow(ctx context.Context, c contender, t *observe.Requests, 
 		traced.Each(func(e allocator.TraceEvent) { f(a, e) })
 		return traced, nil
 	}
-	_, err := s.once(ctx, c, testCase{traceName(s.trace), func(b *bench) error {
-		b.limit = math.MaxInt64
+	_, err := m.run(ctx, c, testCase{run: func(b *bench) error {
 		streams, err := b.streams(t.Streams)
 		if err != nil {
 			return err
 		}
 		h.number(streams)
-		r := &replayer{bench: b, streams: streams, slots: make([]slot, t.Slots), tags: t.Tags}
+		once := replayer(b, t, streams)
 		_, err = b.within(func() error {
-			_, err := r.once(t)()
+			_, err := once()
 			return err
 		})
 		return err
-	}})
+	}}, limits{most: math.MaxInt64})
 	return err
 }
 

@@ -16,7 +16,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -96,7 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	s := &session{
 		options: o, machine: m, contenders: allocators,
-		table: &table{w: stdout}, warm: map[string][]float64{},
+		table: &table{w: stdout}, stdout: stdout, warm: map[string][]float64{},
 		stderr: stderr,
 	}
 	notes := s.notes(args)
@@ -129,47 +128,6 @@ func (s *session) notes(args []string) []string {
 	return notes
 }
 
-// write writes the rows to the files of the options, or compares them with these files.
-// Incomplete rows are written, but neither compared nor put into a README.
-func (o options) write(notes []string, chosen []scenario, rows []row, all bool) error {
-	var errs []error
-	if o.csv != "" && !o.check {
-		errs = append(errs, writeFile(o.csv, func(w io.Writer) error { return writeCSV(w, notes, rows) }))
-	}
-	if all && o.check {
-		errs = append(errs, o.compare(rows))
-	} else if all && o.readme != "" {
-		errs = append(errs, o.writeTable(rows))
-	}
-	if o.plots != "" {
-		_, err := drawAll(o.plots, origin(notes, o.csv), chosen, rows)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// writeTable is -readme. It rounds the figures like the CSV, which -check reads.
-func (o options) writeTable(rows []row) error {
-	kept, err := asWritten(rows)
-	if err != nil {
-		return err
-	}
-	return writeTable(o.readme, kept, false)
-}
-
-// compare is -check.
-func (o options) compare(rows []row) error {
-	_, kept, err := readFigures(o.csv)
-	if err != nil {
-		return err
-	}
-	err = checkFigures(o.csv, kept, rows)
-	if o.readme != "" {
-		err = errors.Join(err, writeTable(o.readme, kept, true))
-	}
-	return err
-}
-
 func list(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("scenarios:\n")
@@ -185,28 +143,4 @@ func list(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func readFigures(path string) (notes []string, rows []row, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	if notes, rows, err = readCSV(f); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return notes, rows, nil
-}
-
-// writeFile writes a file, and creates its folder.
-func writeFile(path string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }

@@ -15,12 +15,11 @@ import (
 // A bench is one allocator in one case of a scenario.
 type bench struct {
 	device
-	a     allocator.Allocator
-	ctx   context.Context
-	quick bool
+	a   allocator.Allocator
+	ctx context.Context
+	limits
 	// memoryOnly leaves times out of the rows.
 	memoryOnly bool
-	limit      time.Duration // of one measurement
 
 	// over ends the loops: the time of a measurement is up, or the program ends.
 	over atomic.Bool
@@ -28,28 +27,6 @@ type bench struct {
 	live   atomic.Int64 // peak of bytes handed out
 	failed int64        // requests that found no memory
 	rows   []row
-}
-
-// A row is the result of one measurement. Times are in nanoseconds for each operation; values that
-// were not measured are NaN.
-type row struct {
-	Scenario, Case, Allocator string
-
-	Unit           string // of operations: a pair, a call, a round
-	Ops            int64
-	Runs           int
-	Mean           float64
-	P50, P99, P999 float64
-	PerSecond      float64 // operations of all threads
-	PeakLive       int64   // bytes, as requested
-	PeakReserved   int64   // bytes, since the allocator was opened
-	Failed         int64   // requests that found no memory
-	DriverCalls    float64 // for each operation
-	GoAllocs       float64 // for each operation
-	Cut            bool    // the time limit ended some run early
-	HostWaits      float64 // for queued work, for each operation
-	Least, Most    float64 // Mean of the fastest run, and of the slowest
-	Ranks          int64   // 0: it does not depend on them
 }
 
 // epoch is the origin of clock readings: a difference from it reads the monotonic clock, but not the
@@ -72,7 +49,7 @@ var clock = func() time.Duration {
 func (b *bench) within(f func() error) (cut bool, err error) {
 	b.over.Store(false)
 	var late atomic.Bool
-	timer := time.AfterFunc(b.limit, func() { late.Store(true); b.over.Store(true) })
+	timer := time.AfterFunc(b.most, func() { late.Store(true); b.over.Store(true) })
 	defer timer.Stop()
 	stop := context.AfterFunc(b.ctx, func() { b.over.Store(true) })
 	defer stop()
@@ -222,35 +199,6 @@ func (b *bench) holds(bytes int64) {
 			return
 		}
 	}
-}
-
-// median combines the rows of several runs of one case and allocator.
-func median(runs []row) row {
-	m := runs[0]
-	m.Runs, m.Least, m.Most = len(runs), m.Mean, m.Mean
-	of := func(field func(*row) *float64) {
-		var values []float64
-		for i := range runs {
-			values = append(values, *field(&runs[i]))
-		}
-		*field(&m) = stats.Median(values)
-	}
-	of(func(r *row) *float64 { return &r.Mean })
-	of(func(r *row) *float64 { return &r.P50 })
-	of(func(r *row) *float64 { return &r.P99 })
-	of(func(r *row) *float64 { return &r.P999 })
-	of(func(r *row) *float64 { return &r.PerSecond })
-	of(func(r *row) *float64 { return &r.DriverCalls })
-	of(func(r *row) *float64 { return &r.GoAllocs })
-	of(func(r *row) *float64 { return &r.HostWaits })
-	for _, r := range runs {
-		m.Least, m.Most = min(m.Least, r.Mean), max(m.Most, r.Mean)
-		m.PeakLive = max(m.PeakLive, r.PeakLive)
-		m.PeakReserved = max(m.PeakReserved, r.PeakReserved)
-		m.Failed = max(m.Failed, r.Failed)
-		m.Cut = m.Cut || r.Cut
-	}
-	return m
 }
 
 // now reads the clock.

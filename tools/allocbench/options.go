@@ -206,6 +206,14 @@ func (o *options) ready() error {
 	return nil
 }
 
+// replay returns the scenario of -trace or -traces.
+func (o *options) replay() (scenario, error) {
+	if o.traces != "" {
+		return replaysBelow(o.traces)
+	}
+	return replayOf(o.trace, o.traceDevice)
+}
+
 // selection returns the scenarios and contenders that the options choose.
 func (o options) selection() ([]scenario, []contender, error) {
 	if o.scenarios == allReduceName { // on sources of memory, not on allocators
@@ -214,7 +222,7 @@ func (o options) selection() ([]scenario, []contender, error) {
 	all := scenarios()
 	list := o.scenarios
 	if o.trace != "" || o.traces != "" {
-		replay, err := o.replays()
+		replay, err := o.replay()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -254,4 +262,11 @@ func (o options) selection() ([]scenario, []contender, error) {
 	}
 	allocators, err := choose("allocator", names, contenders(), func(a contender) string { return a.name })
 	return chosen, allocators, err
+}
+
+// sameFile reports whether two paths lead to one existing file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }

@@ -2,66 +2,27 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
-	"mlpool/internal/text"
 )
 
 const replayName = "replay"
 
-// readTrace reads the trace in a file, and describes it.
-func readTrace(path string, device int) (t *observe.Requests, doc string, err error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, "", fmt.Errorf("%s is a folder: name a file in it, or take -traces for all of them", path)
-	}
-	if t, err = observe.ReadFile(path, device); err != nil {
-		return nil, "", err
-	}
-	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
-		t.Allocs, t.Frees, text.Count(t.Streams, "stream"), t.Slots, text.Bytes(t.Peak))
-	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
-}
-
-// traceName returns the name of a trace's file without its extensions.
-func traceName(path string) string {
-	path = strings.TrimSuffix(path, ".gz")
-	return strings.TrimSuffix(path, filepath.Ext(path))
-}
-
-// replays returns the scenario that replays the trace, or the traces, of the options.
-func (o *options) replays() (scenario, error) {
-	if o.traces != "" {
-		return replaysBelow(o.traces)
-	}
-	t, doc, err := readTrace(o.trace, o.traceDevice)
+// replayOf returns the scenario that replays the trace in a file.
+func replayOf(path string, device int) (scenario, error) {
+	t, doc, err := readTrace(path, device)
 	if err != nil {
 		return scenario{}, err
 	}
-	c := replayCase(traceName(filepath.Base(o.trace)), t)
+	c := replayCase(traceName(filepath.Base(path)), t)
 	return scenario{replayName, doc, false, func(bool) []testCase { return []testCase{c} }}, nil
 }
 
 func replayCase(name string, t *observe.Requests) testCase {
-	return testCase{name, func(b *bench) error { return b.replay(name, t) }}
-}
-
-// tracesBelow returns the paths of the CSVs in a folder and its folders, in the order of their names.
-func tracesBelow(dir string) (paths []string, err error) {
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".csv") {
-			paths = append(paths, path)
-		}
-		return err
-	})
-	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(traceName(a), traceName(b)) })
-	return paths, err
+	return testCase{name, func(b *bench) error { return replay(b, name, t) }}
 }
 
 // replaysBelow returns the scenario that replays the CSVs of tracesBelow. Of those with the same
@@ -94,29 +55,9 @@ func replaysBelow(dir string) (scenario, error) {
 	return scenario{replayName, doc, false, func(bool) []testCase { return slices.Clone(cases) }}, nil
 }
 
-// export writes the trace as RMM's CSV, and describes it.
-func (o *options) export(stdout io.Writer) error {
-	t, doc, err := readTrace(o.trace, o.traceDevice)
-	if err != nil {
-		return err
-	}
-	if err := writeFile(o.exportRMM, t.WriteRMM); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(stdout, doc)
-	return err
-}
-
-// sameFile reports whether two paths lead to one existing file.
-func sameFile(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
-}
-
-// A replayer makes the calls of a trace. Kernels are not part of a trace: a block that is freed on
+// A player makes the calls of a trace. Kernels are not part of a trace: a block that is freed on
 // another stream is assumed to be no longer in use.
-type replayer struct {
+type player struct {
 	*bench
 	streams []allocator.Stream
 	slots   []slot
@@ -132,31 +73,31 @@ type slot struct {
 }
 
 // calls makes the calls, until the time is up, and returns their number.
-func (r *replayer) calls(events []observe.Event) (int64, error) {
+func (p *player) calls(events []observe.Event) (int64, error) {
 	var ops int64
 	for i := range events {
-		if r.over.Load() {
+		if p.over.Load() {
 			break
 		}
 		e := &events[i]
-		s, stream := &r.slots[e.Slot], r.streams[e.Stream]
+		s, stream := &p.slots[e.Slot], p.streams[e.Stream]
 		ops++
 		if !e.Free {
-			if e.Pool != r.pool {
-				r.pool = e.Pool
-				poolUser(r.a)(e.Pool)
+			if e.Pool != p.pool {
+				p.pool = e.Pool
+				poolUser(p.a)(e.Pool)
 			}
-			block, err := r.a.Alloc(e.Bytes, stream, r.tags[e.Tag])
+			block, err := p.a.Alloc(e.Bytes, stream, p.tags[e.Tag])
 			if err == nil {
 				*s = slot{true, block, stream}
 			} else if !outOfMemory(err) {
 				return ops, err
 			} else {
-				r.failed++
+				p.failed++
 			}
 		} else if s.taken {
 			s.taken = false
-			if err := r.a.Free(s.block, stream); err != nil {
+			if err := p.a.Free(s.block, stream); err != nil {
 				return ops, err
 			}
 		}
@@ -165,11 +106,11 @@ func (r *replayer) calls(events []observe.Event) (int64, error) {
 }
 
 // end frees the remaining blocks.
-func (r *replayer) end() error {
-	for i := range r.slots {
-		if s := &r.slots[i]; s.taken {
+func (p *player) end() error {
+	for i := range p.slots {
+		if s := &p.slots[i]; s.taken {
 			s.taken = false
-			if err := r.a.Free(s.block, s.stream); err != nil {
+			if err := p.a.Free(s.block, s.stream); err != nil {
 				return err
 			}
 		}
@@ -177,26 +118,27 @@ func (r *replayer) end() error {
 	return nil
 }
 
-// once returns a function that makes all calls of a trace, and then frees the remaining blocks. It makes no
-// garbage.
-func (r *replayer) once(t *observe.Requests) func() (int64, error) {
+// replayer returns a function that makes all calls of a trace, and then frees the remaining blocks. It makes
+// no garbage.
+func replayer(b *bench, t *observe.Requests, streams []allocator.Stream) func() (int64, error) {
+	p := &player{bench: b, streams: streams, slots: make([]slot, t.Slots), tags: t.Tags}
 	return func() (int64, error) {
-		ops, err := r.calls(t.Events)
+		ops, err := p.calls(t.Events)
 		if err != nil {
 			return ops, err
 		}
-		return ops, r.end()
+		return ops, p.end()
 	}
 }
 
 // replay replays a trace once on an empty allocator, and then repeatedly. The reserved bytes of warm are
 // those after the second replay, for any number of timed ones, so they depend on the requests alone.
-func (b *bench) replay(name string, t *observe.Requests) error {
+func replay(b *bench, name string, t *observe.Requests) error {
 	streams, err := b.streams(t.Streams)
 	if err != nil {
 		return err
 	}
-	once := (&replayer{bench: b, streams: streams, slots: make([]slot, t.Slots), tags: t.Tags}).once(t)
+	once := replayer(b, t, streams)
 	b.holds(t.Peak)
 	if err := b.measure(name+" cold", "call", 1, once); err != nil {
 		return err

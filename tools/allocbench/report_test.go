@@ -5,16 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"mlpool/allocator/observe"
-	"mlpool/internal/gap"
-	"mlpool/internal/report"
 )
 
 const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
@@ -99,96 +94,24 @@ func TestReportErrors(t *testing.T) {
 	}
 }
 
-// TestExplained replays the traces of the tree, and checks at every moment that the causes add up to the gap, and
-// that the allocator reserves what the gap says.
-func TestExplained(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
+// TestCards prints the smallest device for each trace of a folder, and the largest trace that fits.
+func TestCards(t *testing.T) {
+	dir := t.TempDir()
+	for name, bytes := range map[string]int64{"batch8": 8 << 30, "batch16": 16 << 30, "batch64": 64 << 30} {
+		ok(t, os.WriteFile(filepath.Join(dir, name+".csv"), fmt.Appendf(nil, "%s0,0,allocate,0x1,%d,0\n", header, bytes), 0o666))
 	}
-	paths, err := tracesBelow("../traces/testdata")
-	ok(t, err)
-	var before [][]observe.Event
-	for _, path := range paths {
-		requests, _, err := readTrace(path, observe.MostEvents)
-		ok(t, err)
-		if slices.ContainsFunc(before, func(b []observe.Event) bool { return slices.Equal(b, requests.Events) }) {
-			continue // a job that PyTorch served in two ways
+	var out bytes.Buffer
+	ok(t, run(t.Context(), []string{"-cards", "-traces", dir, "-allocator", "tlsf,torch"}, &out, io.Discard, nil))
+	for _, line := range [][]string{{"batch16", "16.0", "GiB", "16.0", "GiB", "16.0", "GiB"}, {"24.0", "GiB", "batch16", "batch16"}, {"80.0", "GiB", "batch64", "batch64"}} {
+		found := false
+		for l := range strings.Lines(out.String()) {
+			found = found || slices.Equal(strings.Fields(l), line)
 		}
-		before = append(before, requests.Events)
-		t.Run(traceName(filepath.Base(path)), func(t *testing.T) {
-			t.Parallel()
-			m, err := nullMachine()
-			ok(t, err)
-			s := &session{options: options{trace: path}, machine: m}
-			among, err := choose("allocator", explained, contenders(), func(c contender) string { return c.name })
-			ok(t, err)
-			for _, c := range among {
-				if c.driver {
-					continue
-				}
-				recording, err := s.history(t.Context(), c, requests)
-				ok(t, err)
-				checkMoments(t, c.name, recording)
-				most, _, err := s.peak(t.Context(), requests, requests.Events, c.open, nullBytes)
-				ok(t, err)
-				peak := peakOf(report.Run{Recording: recording})
-				if peak.Gap.Reserved != most {
-					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.name, peak.Gap.Reserved, most)
-				}
-			}
-		})
-	}
-}
-
-// TestExplainedRandom checks the same of random traces, with blocks that are freed on other streams.
-func TestExplainedRandom(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	for seed := range uint64(12) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		var csv strings.Builder
-		csv.WriteString(header)
-		live := map[int]int64{}
-		for i := range 300 {
-			stream := r.IntN(int(seed%4) + 1)
-			if at := r.IntN(i + 1); live[at] > 0 {
-				fmt.Fprintf(&csv, "0,0,free,%#x,%d,%d\n", at+1, live[at], stream)
-				delete(live, at)
-				continue
-			}
-			live[i] = 1 + r.Int64N(1<<(1+r.IntN(27)))
-			fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%d\n", i+1, live[i], stream)
-		}
-		requests, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
-		ok(t, err)
-		m, err := nullMachine()
-		ok(t, err)
-		s := &session{machine: m}
-		among, err := choose("allocator", "tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable", contenders(), func(c contender) string { return c.name })
-		ok(t, err)
-		for _, c := range among {
-			recording, err := s.history(t.Context(), c, requests)
-			ok(t, err)
-			checkMoments(t, c.name, recording)
+		if !found {
+			t.Errorf("no line %q in\n%s", line, out.String())
 		}
 	}
-}
-
-func checkMoments(t *testing.T, name string, r report.Recording) {
-	t.Helper()
-	if len(r.Moments) == 0 || len(r.Moments) > mostMoments || len(r.Memory) == 0 {
-		t.Fatalf("%s: %d moments, %d peaks of memory", name, len(r.Moments), len(r.Memory))
-	}
-	for _, m := range r.Moments {
-		sum := int64(0)
-		for c, bytes := range m.Gap.Bytes {
-			if sum += bytes; bytes < 0 {
-				t.Errorf("%s, request %v: %v is %d bytes", name, m.MS, gap.Cause(c), bytes)
-			}
-		}
-		if sum != m.Gap.Reserved-m.Gap.Live {
-			t.Fatalf("%s, request %v: the causes add up to %d bytes, not to %d − %d", name, m.MS, sum, m.Gap.Reserved, m.Gap.Live)
-		}
+	if err := run(t.Context(), []string{"-cards"}, io.Discard, io.Discard, nil); err == nil {
+		t.Error("-cards without a trace is no error")
 	}
 }

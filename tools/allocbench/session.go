@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"mlpool/internal/text"
+	"mlpool/kernels/collective/launch"
+
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
@@ -19,6 +22,7 @@ type session struct {
 	machine    machine
 	contenders []contender
 	table      *table
+	stdout     io.Writer
 	stderr     io.Writer
 	bar        *progressbar.ProgressBar // nil unless stderr is a terminal
 	rows       []row
@@ -85,7 +89,7 @@ func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][
 				s.step(1)
 				continue
 			}
-			rows, err := s.once(ctx, a, c)
+			rows, err := s.machine.run(ctx, a, c, limits{s.quick, s.limit})
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -138,31 +142,16 @@ func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures [
 	}
 }
 
-// once runs a case on a new allocator.
-func (s *session) once(ctx context.Context, a contender, c testCase) (rows []row, err error) {
-	m := s.machine
-	if a.memoryOnly {
-		m = machine{open: func() (device, error) { return newNull(), nil }}
+// allReduce measures all-reduces as one of the ranks.
+func (s *session) allReduce(ctx context.Context, process launch.Process) (err error) {
+	s.rows, err = allReduceJob{process, s.allocators, s.cases, s.runs, s.quick}.measure(ctx, s.table.printf)
+	for i, r := range s.rows {
+		s.table.printf("%-10s %-28s %10s %14s %11.3g\n", r.Case, r.Allocator, text.Duration(r.Mean), spreadText(r), float64(r.PeakLive)/r.Mean)
+		if i+1 == len(s.rows) || s.rows[i+1].Case != r.Case {
+			s.table.warn(slices.DeleteFunc(slices.Clone(s.rows), func(o row) bool { return o.Case != r.Case }))
+		}
 	}
-	d, err := m.open()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	under, err := a.open(d)
-	if err != nil {
-		return nil, err
-	}
-	if m.wrap != nil {
-		under = m.wrap(d, under)
-	}
-	b := &bench{device: d, a: under, ctx: ctx, quick: s.quick, memoryOnly: a.memoryOnly, limit: s.limit}
-	err = c.run(b)
-	err = errors.Join(err, d.Synchronize())
-	if closeErr := under.Close(); err == nil { // after another error, leaks are expected
-		err = closeErr
-	}
-	return b.rows, err
+	return err
 }
 
 // startBar starts a progress bar on a terminal.

@@ -47,7 +47,7 @@ func (t *table) row(r row) {
 	}
 	t.printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
 		text.Duration(r.Mean), spreadText(r), text.Duration(r.P50), text.Duration(r.P99), text.Duration(r.P999), numberText(r.PerSecond, 3),
-		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
+		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), marks(r))
 }
 
 // spreadText writes the means of the fastest and of the slowest run. One run has no spread.
@@ -91,11 +91,8 @@ func alike(rows []row) (groups [][]string) {
 	return groups
 }
 
-// ratio returns reserved bytes for each live byte.
-func (r *row) ratio() float64 { return float64(r.PeakReserved) / float64(r.PeakLive) }
-
 // marks returns notes on a row.
-func (r *row) marks() string {
+func marks(r row) string {
 	s := ""
 	if r.Cut {
 		s += fmt.Sprintf("  cut after %d", r.Ops)

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"mlpool/internal/text"
 )
 
 // TestSpread checks the spread of the runs of an allocator, and the warning if allocators
@@ -62,24 +60,10 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadIsShown measures, and reads the spread on the terminal and in the CSV.
-func TestSpreadIsShown(t *testing.T) {
-	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "3", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf,none")
-	for _, r := range rows {
-		if !(r.Least <= r.Mean && r.Mean <= r.Most) {
-			t.Errorf("%s: %v to %v, mean %v", r.Allocator, r.Least, r.Most, r.Mean)
+func TestCountText(t *testing.T) {
+	for v, want := range map[float64]string{5: "5", 1234: "1.23 k", 2.5e6: "2.5 M", 1.5e9: "1.5 G"} {
+		if got := countText(v); got != want {
+			t.Errorf("%v is %q, want %q", v, got, want)
 		}
-		if want := fmt.Sprintf("%s %14s", text.Duration(r.Mean), spreadText(r)); !strings.Contains(out, want) {
-			t.Errorf("no %q in:\n%s", want, out)
-		}
-	}
-	if out, _ := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf"); !strings.Contains(out, "-runs 1: ") {
-		t.Errorf("no note about one run:\n%s", out)
-	}
-	var told strings.Builder
-	s := &session{table: &table{w: &told}, contenders: []contender{{name: "tlsf"}, {name: "bestfit"}}}
-	s.showMedians(scenario{}, testCase{}, [][]row{{{Mean: 30}, {Mean: 60}}, {{Mean: 40}, {Mean: 45}}}, nil)
-	if !strings.Contains(told.String(), "warning: runs of one allocator differ by more than these do: bestfit, tlsf\n") {
-		t.Errorf("no warning in:\n%s", told.String())
 	}
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,8 +16,20 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
+	"mlpool/internal/gap"
 	"mlpool/internal/report"
 )
+
+// ok ends the test unless err is nil.
+func okx(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addresses is a machine without a GPU.
+var addresses = machine{addresses: true, open: func() (device, error) { return newNull(), nil }}
 
 // TestAdviceHolds compares what a replay predicts of a change with what the job reserved on a GPU with that change.
 func TestAdviceHolds(t *testing.T) {
@@ -31,9 +43,6 @@ func TestAdviceHolds(t *testing.T) {
 	r.Comment = '#'
 	_, err = r.Read()
 	ok(t, err)
-	m, err := nullMachine()
-	ok(t, err)
-	s := &session{machine: m}
 	compared, without := 0, map[string]int64{} // bytes without a setting, by job
 	for {
 		line, err := r.Read()
@@ -56,7 +65,7 @@ func TestAdviceHolds(t *testing.T) {
 			if c.name != setting && !(setting == "mlpool" && strings.Contains(c.command, "mlpool")) {
 				continue
 			}
-			predicted, _, err := s.peak(t.Context(), requests, requests.Events, c.open, nullBytes)
+			predicted, _, err := peak(t.Context(), requests, requests.Events, c.open, nullBytes)
 			ok(t, err)
 			if off := math.Abs(float64(predicted)/float64(measured) - 1); off > 0.02 {
 				t.Errorf("%s with %q: %d bytes predicted, %d measured", job, cmp.Or(setting, "no setting"), predicted, measured)
@@ -85,9 +94,7 @@ func TestEarlierFrees(t *testing.T) {
 0,0,free,0x2,31457280,0
 `), observe.MostEvents)
 	ok(t, err)
-	m, err := nullMachine()
-	ok(t, err)
-	found, err := (&session{machine: m}).changes(t.Context(), r)
+	found, err := changes(t.Context(), r)
 	ok(t, err)
 	for _, c := range found {
 		if strings.HasPrefix(c.Name, "free blocks of 50.0 MiB") {
@@ -108,9 +115,7 @@ func TestOneStream(t *testing.T) {
 0,0,free,0x2,52428800,7
 `), observe.MostEvents)
 	ok(t, err)
-	m, err := nullMachine()
-	ok(t, err)
-	found, err := (&session{machine: m}).changes(t.Context(), r)
+	found, err := changes(t.Context(), r)
 	ok(t, err)
 	if !slices.ContainsFunc(found, func(c report.Change) bool {
 		return c.Name == "one stream instead of 2" && c.From == 100*mib && c.To == 50*mib
@@ -126,13 +131,12 @@ func TestSmallest(t *testing.T) {
 0,0,free,0x1,5242880,0
 `), observe.MostEvents)
 	ok(t, err)
-	s := &session{}
 	for _, c := range contenders()[:1] {
-		got, err := s.smallest(t.Context(), r, c)
+		got, err := smallest(t.Context(), r, c)
 		ok(t, err)
 		least := int64(0)
 		for bytes := int64(mib); least == 0; bytes += mib {
-			if _, _, err := s.peak(t.Context(), r, r.Events, c.open, bytes); err == nil {
+			if _, _, err := peak(t.Context(), r, r.Events, c.open, bytes); err == nil {
 				least = bytes
 			}
 		}
@@ -142,46 +146,109 @@ func TestSmallest(t *testing.T) {
 	}
 }
 
-// TestCards prints the smallest device for each trace of a folder, and the largest trace that fits.
-func TestCards(t *testing.T) {
-	dir := t.TempDir()
-	for name, bytes := range map[string]int64{"batch8": 8 << 30, "batch16": 16 << 30, "batch64": 64 << 30} {
-		ok(t, os.WriteFile(filepath.Join(dir, name+".csv"), fmt.Appendf(nil, "%s0,0,allocate,0x1,%d,0\n", header, bytes), 0o666))
-	}
-	var out bytes.Buffer
-	ok(t, run(t.Context(), []string{"-cards", "-traces", dir, "-allocator", "tlsf,torch"}, &out, io.Discard, nil))
-	for _, line := range [][]string{{"batch16", "16.0", "GiB", "16.0", "GiB", "16.0", "GiB"}, {"24.0", "GiB", "batch16", "batch16"}, {"80.0", "GiB", "batch64", "batch64"}} {
-		found := false
-		for l := range strings.Lines(out.String()) {
-			found = found || slices.Equal(strings.Fields(l), line)
-		}
-		if !found {
-			t.Errorf("no line %q in\n%s", line, out.String())
-		}
-	}
-	if err := run(t.Context(), []string{"-cards"}, io.Discard, io.Discard, nil); err == nil {
-		t.Error("-cards without a trace is no error")
-	}
-}
-
 // TestPrivatePools replays a request of a captured graph after one of the default pool. PyTorch's rules need
 // memory for each; the pool serves both with the same.
 func TestPrivatePools(t *testing.T) {
-	m, err := nullMachine()
-	ok(t, err)
 	events := []observe.Event{{Bytes: 4 * mib}, {Bytes: 4 * mib, Free: true}, {Bytes: 4 * mib, Pool: 1}, {Bytes: 4 * mib, Pool: 1, Free: true}}
 	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Allocs: 2, Frees: 2, Peak: 4 * mib}
 	for name, want := range map[string]int64{"torch": 40 * mib, "torch-expandable": 40 * mib, "tlsf": 4 * mib} {
 		all := contenders()
 		c := all[slices.IndexFunc(all, func(c contender) bool { return c.name == name })]
-		s := &session{machine: m}
-		if most, _, err := s.peak(t.Context(), r, events, c.open, nullBytes); err != nil || most != want {
+		if most, _, err := peak(t.Context(), r, events, c.open, nullBytes); err != nil || most != want {
 			t.Errorf("%s: %d bytes reserved, error %v; want %d", name, most, err, want)
 		}
-		rec, err := s.history(t.Context(), c, r)
+		rec, err := recordHistory(t.Context(), addresses, c, r)
 		ok(t, err)
 		if last := rec.Memory[len(rec.Memory)-1]; last.Reserved != want {
 			t.Errorf("%s: %d bytes reserved in a replay, want %d", name, last.Reserved, want)
+		}
+	}
+}
+
+// TestExplained replays the traces of the tree, and checks at every moment that the causes add up to the gap, and
+// that the allocator reserves what the gap says.
+func TestExplained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	paths, err := tracesBelow("../traces/testdata")
+	ok(t, err)
+	var before [][]observe.Event
+	for _, path := range paths {
+		requests, _, err := readTrace(path, observe.MostEvents)
+		ok(t, err)
+		if slices.ContainsFunc(before, func(b []observe.Event) bool { return slices.Equal(b, requests.Events) }) {
+			continue // a job that PyTorch served in two ways
+		}
+		before = append(before, requests.Events)
+		t.Run(traceName(filepath.Base(path)), func(t *testing.T) {
+			t.Parallel()
+			among, err := choose("allocator", explained, contenders(), func(c contender) string { return c.name })
+			ok(t, err)
+			for _, c := range among {
+				if c.driver {
+					continue
+				}
+				recording, err := recordHistory(t.Context(), addresses, c, requests)
+				ok(t, err)
+				checkMoments(t, c.name, recording)
+				most, _, err := peak(t.Context(), requests, requests.Events, c.open, nullBytes)
+				ok(t, err)
+				top := peakOf(report.Run{Recording: recording})
+				if top.Gap.Reserved != most {
+					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.name, top.Gap.Reserved, most)
+				}
+			}
+		})
+	}
+}
+
+// TestExplainedRandom checks the same of random traces, with blocks that are freed on other streams.
+func TestExplainedRandom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var csv strings.Builder
+		csv.WriteString(header)
+		live := map[int]int64{}
+		for i := range 300 {
+			stream := r.IntN(int(seed%4) + 1)
+			if at := r.IntN(i + 1); live[at] > 0 {
+				fmt.Fprintf(&csv, "0,0,free,%#x,%d,%d\n", at+1, live[at], stream)
+				delete(live, at)
+				continue
+			}
+			live[i] = 1 + r.Int64N(1<<(1+r.IntN(27)))
+			fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%d\n", i+1, live[i], stream)
+		}
+		requests, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
+		ok(t, err)
+		among, err := choose("allocator", "tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable", contenders(), func(c contender) string { return c.name })
+		ok(t, err)
+		for _, c := range among {
+			recording, err := recordHistory(t.Context(), addresses, c, requests)
+			ok(t, err)
+			checkMoments(t, c.name, recording)
+		}
+	}
+}
+
+func checkMoments(t *testing.T, name string, r report.Recording) {
+	t.Helper()
+	if len(r.Moments) == 0 || len(r.Moments) > mostMoments || len(r.Memory) == 0 {
+		t.Fatalf("%s: %d moments, %d peaks of memory", name, len(r.Moments), len(r.Memory))
+	}
+	for _, m := range r.Moments {
+		sum := int64(0)
+		for c, bytes := range m.Gap.Bytes {
+			if sum += bytes; bytes < 0 {
+				t.Errorf("%s, request %v: %v is %d bytes", name, m.MS, gap.Cause(c), bytes)
+			}
+		}
+		if sum != m.Gap.Reserved-m.Gap.Live {
+			t.Fatalf("%s, request %v: the causes add up to %d bytes, not to %d − %d", name, m.MS, sum, m.Gap.Reserved, m.Gap.Live)
 		}
 	}
 }
