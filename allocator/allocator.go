@@ -186,3 +186,35 @@ func (b Block) owner() any {
 	}
 	return b.rec.owner
 }
+
+// How blocks are placed at multiples of more than Alignment.
+
+// An AlignedAllocator is an [Allocator] that can place a block at a multiple of more than [Alignment]. A Pool
+// is one, and Limit, Timed, Trace and Poison pass the call on; [As] finds the outermost of them.
+type AlignedAllocator interface {
+	// AllocAligned is Alloc of a block whose address is a multiple of alignment, a power of two of at most
+	// 1 GiB; another one is [ErrBadAlignment]. Up to Alignment it is Alloc. The error is
+	// errors.ErrUnsupported if the allocator, or the one that it wraps, cannot.
+	AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error)
+}
+
+// maxAlignment is the largest alignment of a block, in bytes.
+const maxAlignment = 1 << 30
+
+// A placer is an allocator that can place a block.
+type placer interface {
+	Allocator
+	// allocAt is Alloc of a block at a place. With the zero Place it is Alloc.
+	allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error)
+}
+
+// allocAligned is AllocAligned of an allocator that can place blocks.
+func allocAligned(a placer, bytes, alignment int64, s Stream, tag string) (Block, error) {
+	if alignment <= 0 || alignment > maxAlignment || alignment&(alignment-1) != 0 {
+		return Block{}, ErrBadAlignment
+	}
+	if alignment <= Alignment {
+		return a.Alloc(bytes, s, tag)
+	}
+	return a.allocAt(bytes, block.Place{Unit: alignment}, s, tag)
+}

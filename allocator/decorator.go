@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -270,4 +271,18 @@ func estimate(took, driver, cost time.Duration) time.Duration {
 		return driver + rest
 	}
 	return driver + rest*sampleEvery
+}
+
+// allocAt implements placer for the wrapped allocator.
+func (d decorator) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
+	if at.Unit == 0 {
+		return d.Allocator.Alloc(bytes, s, tag)
+	}
+	if a, ok := d.Allocator.(placer); ok {
+		return a.allocAt(bytes, at, s, tag)
+	}
+	if a, ok := d.Allocator.(AlignedAllocator); ok && at.Offset == 0 {
+		return a.AllocAligned(bytes, at.Unit, s, tag)
+	}
+	return Block{}, fmt.Errorf("allocator: the wrapped allocator aligns no block: %w", errors.ErrUnsupported)
 }

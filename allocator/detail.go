@@ -3,7 +3,6 @@ package allocator
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -262,12 +261,4 @@ func ByTag(blocks []LiveBlock) []TagBytes {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Tag, b.Tag))
 	})
 	return tags
-}
-
-// fragmentation returns the percentage of all free bytes outside the largest free block.
-func fragmentation(largest, all int64) float64 {
-	if all == 0 {
-		return 0
-	}
-	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }

@@ -3,9 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"strings"
-
 	"mlpool/allocator/internal/undo"
+	"strings"
 )
 
 // What an allocator needs of a driver, and the errors when it has no memory.
@@ -99,6 +98,8 @@ type AsyncDriver interface {
 	// ClosePool destroys the pool.
 	ClosePool() error
 }
+
+// When a request is refused for lack of memory, and what its error says.
 
 // noMemory is the reason why an allocator does not ask the driver for memory.
 type noMemory struct {

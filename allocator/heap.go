@@ -289,3 +289,51 @@ func (h *heap) takeOverStitched(from *heap) {
 		r = after
 	}
 }
+
+// borrowEvery is the number of requests that a heap of whole chunks serves itself between two that take memory
+// from another heap while the driver has more. Each move of memory costs an event, so streams that need memory
+// all the time get their own: churn over many streams then settles without events.
+const borrowEvery = 128
+
+// cut makes size bytes of n, a block in no list, from offset skip on, a block of its own. The rest becomes
+// free.
+func (h *heap) cut(n *block.Node, skip, size int64) *block.Node {
+	addr := n.Addr() + uintptr(skip)
+	r := recordOf(n)
+	if r.stitched == nil {
+		if skip > 0 {
+			before := n
+			n = h.SplitOff(before, skip)
+			h.Coalesce(before)
+		}
+		n.State = part
+		if n.Size() > size {
+			h.Coalesce(h.SplitOff(n, size))
+		}
+		n.Want = size
+		return n
+	}
+	stitch, left := r.stitched.stitch, size
+	var in []*block.Node
+	for _, m := range h.unstitch(r) {
+		before := min(skip, m.Size())
+		skip -= before
+		inside := min(left, m.Size()-before)
+		left -= inside
+		if before == m.Size() || inside == 0 {
+			h.Coalesce(m)
+			continue
+		}
+		if before > 0 {
+			free := m
+			m = h.SplitOff(free, before)
+			h.Coalesce(free)
+		}
+		if inside < m.Size() {
+			h.Coalesce(h.SplitOff(m, inside))
+		}
+		m.State = part
+		in = append(in, m)
+	}
+	return h.stitch(stitch, addr, size, in)
+}

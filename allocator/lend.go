@@ -142,11 +142,6 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 	return b, err
 }
 
-// borrowEvery is the number of requests that a heap of whole chunks serves itself between two that take memory
-// from another heap while the driver has more. Each move of memory costs an event, so streams that need memory
-// all the time get their own: churn over many streams then settles without events.
-const borrowEvery = 128
-
 // borrows reports whether a request searches other heaps before it takes a whole chunk from the driver.
 func (p *Pool) borrows(r *request) bool {
 	return p.full || r.heap.requests()-r.heap.borrowedAt >= borrowEvery
@@ -197,181 +192,186 @@ func (p *Pool) growsRather(r *request) bool {
 	return p.space.Overstitched() && !p.full && r.driverErr == nil
 }
 
-// gather serves a request from unused chunks of its heap and of lenders, and from parts of its heap's
-// chunks; it makes a new stitch only with stitch. If the driver refuses a lender, or its work is not done,
-// it searches again without it.
-func (p *Pool) gather(r *request, lenders []*heap, stitch bool) (*Block, error) {
-	for {
-		excluded := len(r.refused) + len(r.busy)
-		b, parts, err := p.gatherOnce(r, lenders, stitch)
-		switch {
-		case len(r.refused)+len(r.busy) > excluded:
-		case len(parts) > 0 && err == nil:
-			return p.stitch(r, parts)
-		default:
-			return b, err
+// How a request takes memory that other streams still use: its own stream waits for them on the device.
+// The stream whose heap has the memory does not.
+
+// claimLooks bounds the blocks that a request examines to find chunks to claim.
+const claimLooks = 4096
+
+// fromWaiting serves a request from unused chunks and, if these are too few, from the chunks of waiting
+// blocks of other heaps.
+func (p *Pool) fromWaiting(r *request) (*Block, error) {
+	if p.space.Whole {
+		r.missing = 0
+		if p.borrows(r) {
+			r.missing = r.size
 		}
 	}
-}
-
-// gatherOnce is gather without another search. If a new stitch is needed, it returns its parts.
-func (p *Pool) gatherOnce(r *request, lenders []*heap, stitch bool) (b *Block, parts []*block.Node, err error) {
-	var heaps []*heap
-	defer func() {
-		for _, h := range heaps {
-			h.mu.Unlock()
-		}
-	}()
-	for _, h := range append([]*heap{r.heap}, lenders...) {
-		if h != r.heap && !r.asks(h) {
+	if p.opt.Reuse != ReuseWait || p.growsRather(r) || r.grows || r.missing <= 0 {
+		return nil, nil
+	}
+	missing, looks := r.missing, claimLooks
+	for _, d := range p.lendersOf(r) {
+		if !r.asks(d) {
 			continue
 		}
-		if !r.lock(h) {
-			return nil, nil, ErrWouldBlock
-		}
-		heaps = append(heaps, h)
-		h.Flush()
-	}
-	if !stitch && len(heaps) == 1 {
-		if n := r.takeBest(r.heap); n != nil {
-			return r.handOut(r.heap, n), nil, nil
+		if err := p.claimChunks(r, d, &looks); err != nil {
+			return nil, err
 		}
 	}
+	if r.missing == missing {
+		return nil, nil
+	}
+	if p.space.Whole {
+		return p.fromOwnChunks(r)
+	}
+	return p.fromStitch(r)
+}
+
+// claimChunks moves chunks of waiting blocks of d into the request's heap until none are missing. The
+// rests of those blocks then wait for the request's stream.
+func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	s, h := p.space, r.heap
-	s.search(heaps)
-	spans, at := r.find(s, len(heaps) > 1, stitch)
-	if len(spans) == 0 {
-		return nil, nil, nil
-	}
-	if moved, err := p.move(r, spans); err != nil || !moved {
-		return nil, nil, err
-	}
-	if s.Whole { // the strategy decides how a whole chunk is cut
-		return r.handOut(h, r.takeBest(h)), nil, nil
-	}
-	for _, x := range spans {
-		n := s.CutOut(&h.pages, x.Lo, x.Hi)
-		n.State = part
-		parts = append(parts, n)
-	}
-	if stitch && len(spans) > 1 {
-		return nil, parts, nil
-	}
-	return p.handOutAt(r, parts, at), nil, nil
-}
-
-// find returns spans of the searched heaps' free memory for the request, and where they are side by side: with
-// stitch, nowhere yet if they are several. It returns none if there is too little.
-func (r *request) find(s *space, others, stitch bool) (spans []pages.Span, at pages.Location) {
-	h := &r.heap.pages
-	if stitch {
-		if spans, r.missing = s.Fragments(h, r.size, r.grain); r.missing > 0 {
-			return nil, at
-		}
-		at.Addr = spans[0].Lo
-		return spans, at
-	}
-	if s.Found() < r.size {
-		return nil, at
-	}
-	if t := s.Contiguous(h, r.size, r.grain, others); t.Size > 0 {
-		return t.Spans(r.size), pages.Location{Addr: t.Start(), Stitch: t.Stitch}
-	}
-	return nil, at
-}
-
-// move moves the chunks of spans of other heaps into the request's heap, whose stream waits for theirs. It
-// moves nothing if the policy or the driver does not allow it.
-func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
-	s, h := p.space, r.heap
-	lenders := s.Lenders(&h.pages, spans)
-	if len(lenders) == 0 {
-		return true, nil
-	}
-	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
-		s.moves++
-	}
-	for _, l := range lenders {
-		if ordered, err := p.orderAfter(r, l.Owner.(*heap)); err != nil || !ordered {
-			return false, err
-		}
-	}
-	s.Collect(&h.pages, spans)
-	return true, nil
-}
-
-// stitch maps parts of the request's heap side by side and hands them out as one block.
-func (p *Pool) stitch(r *request, parts []*block.Node) (*Block, error) {
-	h := r.heap
-	at, err := p.space.Stitch(parts)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil {
-		return p.handOutAt(r, parts, at), nil
+	d.Flush()
+	least := int64(0)
+	if s.Whole {
+		least = r.size
 	}
-	for _, n := range parts {
-		h.Coalesce(n)
+	x := s.claimable(d, least, r.missing, looks)
+	if len(x.chunks) == 0 {
+		return nil
 	}
-	if outOfMemory(err) {
-		r.driverErr, err = err, nil
+	if ordered, err := p.orderAfter(r, d); err != nil || !ordered {
+		return err
 	}
-	return nil, err
+	marks, err := d.claim(x.blocks, h.stream, x.rests(s))
+	if err != nil {
+		return err
+	}
+	for _, r := range x.blocks {
+		parts := r.parts()
+		if r.stitched != nil {
+			r.stitched.stitch.UsedBy(&h.pages) // after all streams that used it
+			d.unstitch(r)
+		}
+		for _, m := range parts {
+			for m != nil {
+				in, bytes := x.front(s, m)
+				var rest *block.Node
+				if bytes < m.Size() {
+					rest = d.SplitOff(m, bytes)
+				}
+				if in {
+					m.State = part
+					d.Coalesce(m)
+				} else {
+					m.Want = m.Size() // it may be less than the block's
+					r := recordOf(m)
+					d.wait(r, d.waiting.AfterEvent(h.stream, marks[0], r, sizeClass(m.Size())))
+					marks = marks[1:]
+				}
+				m = rest
+			}
+		}
+	}
+	d.JoinLoose()
+	for _, c := range x.chunks {
+		r.missing -= c.Size()
+		s.Update(&d.pages)
+		s.Move(&h.pages, []*pages.Chunk{c}, false)
+	}
+	return nil
 }
 
-// handOutAt hands out parts of the request's heap, whose lock is held, that are side by side at a location.
-func (p *Pool) handOutAt(r *request, parts []*block.Node, at pages.Location) *Block {
-	h, n := r.heap, parts[0]
-	if at.Stitch != nil {
-		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
-		n = h.stitch(at.Stitch, at.Addr, r.size, parts)
-	}
-	return r.handOut(h, n)
+// claimed has chunks of a heap without live memory, and the waiting blocks that are in them, at least in
+// part.
+type claimed struct {
+	chunks []*pages.Chunk
+	blocks []*record
+	has    map[*pages.Chunk]bool // false: the chunk was examined
+	taken  map[*record]bool      // blocks
 }
 
-// Long-lived small blocks in large free ranges leave few chunks unused, so that huge blocks always need
-// stitches, or memory of other streams. So if stitches and moves never stop, small blocks get separate
-// chunks, as in the small pool of PyTorch's allocator.
-
-// Blocks of less than 1/smallShare of a page are small. For pages of 2 MiB that is 1 MiB, as
-// in PyTorch.
-const smallShare = 2
-
-// A heap of fewer than leastPages pages has no separate chunks for small blocks, which would be too large
-// a part of it. It is a variable for tests of small pools.
-var leastPages int64 = 256
-
-// fromSmall serves a request for a small block from an unused chunk of its heap, whose lock is held. The chunk
-// becomes one for small blocks.
-func (p *Pool) fromSmall(r *request) *Block {
-	s, h := p.space, r.heap
-	if !s.slack.Grew || p.opt.Placement != nil || r.place.Unit > 0 {
-		return nil
-	}
-	if h.SmallLimit() == 0 {
-		if h.Reserved() < leastPages*s.Page {
-			return nil
-		}
-		h.SeparateSmall(s.Page / smallShare)
-	}
-	if r.size >= h.SmallLimit() {
-		return nil
-	}
-	if b := r.fromFree(); b != nil {
-		return b
-	}
-	var best *pages.Chunk // in the smallest free block
-	for _, c := range s.unusedOf(h) {
-		if !c.Free().IsSmall() && (best == nil || c.Free().Size() < best.Free().Size()) {
-			best = c
+// claimable finds chunks of most bytes in total, or as few more as possible, and of least bytes each: those of
+// large waiting blocks first, in the order in which they were freed.
+func (s *space) claimable(d *heap, least, most int64, looks *int) *claimed {
+	x := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
+	for _, r := range d.waiting.Largest {
+		for _, p := range r.parts() {
+			for _, c := range s.Overlapping(p.Addr(), p.End()) {
+				if most <= 0 || *looks <= 0 {
+					return x
+				}
+				if c.Size() < least {
+					continue
+				}
+				before := *looks
+				if _, seen := x.has[c]; seen {
+					*looks--
+				} else if x.has[c] = x.add(c, r, p, looks); x.has[c] {
+					most -= c.Size()
+				}
+				s.Looks += before - *looks
+			}
 		}
 	}
-	if best == nil {
-		// Until there is such a chunk, free blocks of other chunks serve.
-		if n := h.FindLarge(r.size); n != nil {
-			return r.handOut(h, h.Carve(n, r.size))
-		}
-		return nil
+	return x
+}
+
+// add adds c, which has p, a part of the waiting block r, if all its memory is free or waits.
+func (x *claimed) add(c *pages.Chunk, r *record, p *block.Node, looks *int) bool {
+	m := p
+	for m.Addr() > c.Addr() && *looks >= 0 {
+		m = m.Prev()
+		*looks--
 	}
-	s.Move(&h.pages, []*pages.Chunk{best}, true)
-	return r.fromFree()
+	first := m
+	for ; m != nil && m.Addr() < c.End(); m = m.Next() {
+		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
+			return false
+		}
+	}
+	for m = first; m != nil && m.Addr() < c.End(); m = m.Next() {
+		of := recordOf(m)
+		if m == p {
+			of = r
+		}
+		if of.node.State == waiting && !x.taken[of] {
+			x.taken[of] = true
+			x.blocks = append(x.blocks, of)
+		}
+	}
+	x.chunks = append(x.chunks, c)
+	return true
+}
+
+// rests returns the number of spans of the blocks that are in none of the chunks.
+func (x *claimed) rests(s *space) (rests int) {
+	for _, r := range x.blocks {
+		for _, p := range r.parts() {
+			in := true
+			for _, c := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
+				if in && !x.has[c] {
+					rests++
+				}
+				in = x.has[c]
+			}
+		}
+	}
+	return rests
+}
+
+// front reports whether the first bytes of n are in the chunks, and how many are alike.
+func (x *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
+	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
+	for _, c := range chunks {
+		if x.has[c] != x.has[chunks[0]] {
+			return x.has[chunks[0]], int64(c.Addr() - n.Addr())
+		}
+	}
+	return x.has[chunks[0]], n.Size()
 }

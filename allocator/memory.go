@@ -6,32 +6,7 @@ import (
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
-	"mlpool/allocator/internal/undo"
 )
-
-// Where a pool's memory comes from, and how it grows.
-
-// space has the chunks and addresses of a pool, and counts of allocated bytes. Pool.mu guards it.
-type space struct {
-	pages.Space
-
-	peak     int64 // peak of bytes allocated, as far as counted
-	counted  int64 // bytes allocated, of each heap when it was last counted
-	requests int64 // up to then
-	turn     int   // in Pool.list: the next heap to be counted
-
-	moves int64 // requests that took memory of other streams
-	slack pages.Slack
-
-	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
-	lastUses []uintptr
-}
-
-// counted has the counts of a heap.
-type counted struct {
-	requests int64 // up to then
-	bytes    int64
-}
 
 // newSpace returns the space of a pool. Its chunks consist of pages if that is possible, unless the options
 // say otherwise.
@@ -66,39 +41,6 @@ func (p *Pool) newSpace() (*space, error) {
 	}
 	p.driver.paged = paged
 	return &space{Space: pages.Space{Driver: &p.driver, Page: page}}, nil
-}
-
-// search is Search for heaps.
-func (s *space) search(heaps []*heap) {
-	s.Search()
-	for _, h := range heaps {
-		s.Include(&h.pages)
-	}
-}
-
-// unusedOf returns the unused chunks of h, whose lock is held, by address.
-func (s *space) unusedOf(h *heap) []*pages.Chunk {
-	s.Search(&h.pages)
-	return s.Unused()
-}
-
-// countHeap counts the bytes allocated of h.
-func (s *space) countHeap(h *heap) {
-	h.mu.Lock()
-	allocs, _ := h.stats.counts()
-	bytes := h.stats.allocated
-	h.mu.Unlock()
-	s.Looks++
-	s.requests += allocs - h.counted.requests
-	s.counted += bytes - h.counted.bytes
-	h.counted = counted{allocs, bytes}
-}
-
-// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
-func (s *space) uncount(h *heap) {
-	allocs, _ := h.stats.counts()
-	s.requests += allocs - h.counted.requests
-	s.counted -= h.counted.bytes
 }
 
 // countHeaps is the number of heaps that are counted for a request.
@@ -304,138 +246,6 @@ func (p *Pool) preallocate(bytes int64) error {
 	return p.addChunks(&request{heap: p.unowned, size: size}, size)
 }
 
-// deviceMemory is the result of Driver.MemInfo.
-type deviceMemory struct {
-	free, total int64 // bytes
-	err         error
-}
-
-// deviceMemory asks the driver for its free bytes, once for a request that releases no memory.
-func (p *Pool) deviceMemory(r *request) deviceMemory {
-	if r.device == nil {
-		var d deviceMemory
-		d.free, d.total, d.err = p.driver.MemInfo()
-		r.device = &d
-	}
-	return *r.device
-}
-
-// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may.
-func (p *Pool) noRoom(r *request, bytes, back int64) error {
-	if p.beyondLimit(bytes - back) {
-		return errLimit
-	}
-	if d := p.deviceMemory(r); d.err == nil && d.total > 0 && bytes > d.free+back {
-		return errFull
-	}
-	return nil
-}
-
-// beyondLimit reports whether growth by bytes would exceed the limit.
-func (p *Pool) beyondLimit(bytes int64) bool {
-	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
-}
-
-// atLimit is the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
-// plus the request would have been enough, since it would not have changed any earlier call. Later it is
-// not known.
-func (p *Pool) atLimit(r *request) error {
-	if !p.limited {
-		size := block.RoundUp(r.size, p.space.Page)
-		r.enough = p.reserved + size
-		if p.opt.Reuse != ReuseWait && !p.space.Whole { // more than the missing bytes may be needed
-			r.enough += size
-		}
-	}
-	p.limited = true
-	return errLimit
-}
-
-const collectShare = 8
-
-// collect releases unused memory before the pool grows by bytes, if that passes the threshold.
-func (p *Pool) collect(r *request, bytes int64) {
-	grown := p.reserved + bytes
-	if p.opt.GCThreshold == 0 || grown <= max(p.threshold, p.collected.at) {
-		return
-	}
-	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
-		return
-	}
-	p.makeRoom(r, p.threshold-bytes)
-	c := &p.collected
-	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
-		c.at, c.peak = 0, peak
-	} else {
-		c.at = grown + grown/collectShare
-	}
-}
-
-// makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the
-// request, which may fit nevertheless.
-func (p *Pool) makeRoom(r *request, keep int64) {
-	before := p.reserved
-	r.note(undo.First(p.release(max(keep, 0))))
-	if p.reserved < before {
-		r.device = nil
-	}
-}
-
-// canRelease reports whether the memory that the pool may release can be enough for a request.
-func (p *Pool) canRelease(r *request) bool {
-	if p.space.Whole {
-		return p.noRoom(r, r.size, p.unusedBytes()) == nil
-	}
-	missing := p.missing(r)
-	return missing <= 0 || p.noRoom(r, missing, p.space.Kept()) == nil
-}
-
-// unusedBytes returns the bytes of chunks that may be released.
-func (p *Pool) unusedBytes() (bytes int64) {
-	if p.opt.KeepMapped {
-		return 0
-	}
-	p.everyHeap(func(h *heap) {
-		for _, c := range p.space.unusedOf(h) {
-			bytes += c.Size()
-		}
-	})
-	return bytes
-}
-
-// missing returns the bytes that the request needs beyond the unused chunks of all heaps.
-func (p *Pool) missing(r *request) int64 {
-	s, h := p.space, r.heap
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.Search()
-	for each := range p.all {
-		if each != h {
-			each.mu.Lock()
-		}
-		each.Flush()
-		s.Include(&each.pages)
-		if each != h {
-			each.mu.Unlock()
-		}
-	}
-	_, missing := s.Fragments(&h.pages, r.size, r.grain)
-	return missing
-}
-
-// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
-func (p *Pool) peakWith(r *request) int64 {
-	peak := p.pastPeak
-	p.everyHeap(func(h *heap) {
-		most := h.stats.peak
-		if h == r.heap {
-			most = max(most, h.stats.allocated+r.size)
-		}
-		peak += most
-	})
-	return peak
-}
-
 // The size of the next whole chunk of a heap. A large heap grows geometrically, so that few chunks fragment it.
 // In a small heap, chunks fit the requests: a block of 2.3 MiB wastes two fifths of a chunk of 4 MiB, but five
 // blocks waste little of 12 MiB. So the chunk has the smallest number of blocks of the requested size that
@@ -501,4 +311,135 @@ func (p *Pool) chunkSizes(r *request) [4]int64 {
 		growth = one
 	}
 	return [4]int64{growth, one, least, r.size}
+}
+
+// gather serves a request from unused chunks of its heap and of lenders, and from parts of its heap's
+// chunks; it makes a new stitch only with stitch. If the driver refuses a lender, or its work is not done,
+// it searches again without it.
+func (p *Pool) gather(r *request, lenders []*heap, stitch bool) (*Block, error) {
+	for {
+		excluded := len(r.refused) + len(r.busy)
+		b, parts, err := p.gatherOnce(r, lenders, stitch)
+		switch {
+		case len(r.refused)+len(r.busy) > excluded:
+		case len(parts) > 0 && err == nil:
+			return p.stitch(r, parts)
+		default:
+			return b, err
+		}
+	}
+}
+
+// gatherOnce is gather without another search. If a new stitch is needed, it returns its parts.
+func (p *Pool) gatherOnce(r *request, lenders []*heap, stitch bool) (b *Block, parts []*block.Node, err error) {
+	var heaps []*heap
+	defer func() {
+		for _, h := range heaps {
+			h.mu.Unlock()
+		}
+	}()
+	for _, h := range append([]*heap{r.heap}, lenders...) {
+		if h != r.heap && !r.asks(h) {
+			continue
+		}
+		if !r.lock(h) {
+			return nil, nil, ErrWouldBlock
+		}
+		heaps = append(heaps, h)
+		h.Flush()
+	}
+	if !stitch && len(heaps) == 1 {
+		if n := r.takeBest(r.heap); n != nil {
+			return r.handOut(r.heap, n), nil, nil
+		}
+	}
+	s, h := p.space, r.heap
+	s.search(heaps)
+	spans, at := r.find(s, len(heaps) > 1, stitch)
+	if len(spans) == 0 {
+		return nil, nil, nil
+	}
+	if moved, err := p.move(r, spans); err != nil || !moved {
+		return nil, nil, err
+	}
+	if s.Whole { // the strategy decides how a whole chunk is cut
+		return r.handOut(h, r.takeBest(h)), nil, nil
+	}
+	for _, x := range spans {
+		n := s.CutOut(&h.pages, x.Lo, x.Hi)
+		n.State = part
+		parts = append(parts, n)
+	}
+	if stitch && len(spans) > 1 {
+		return nil, parts, nil
+	}
+	return p.handOutAt(r, parts, at), nil, nil
+}
+
+// find returns spans of the searched heaps' free memory for the request, and where they are side by side: with
+// stitch, nowhere yet if they are several. It returns none if there is too little.
+func (r *request) find(s *space, others, stitch bool) (spans []pages.Span, at pages.Location) {
+	h := &r.heap.pages
+	if stitch {
+		if spans, r.missing = s.Fragments(h, r.size, r.grain); r.missing > 0 {
+			return nil, at
+		}
+		at.Addr = spans[0].Lo
+		return spans, at
+	}
+	if s.Found() < r.size {
+		return nil, at
+	}
+	if t := s.Contiguous(h, r.size, r.grain, others); t.Size > 0 {
+		return t.Spans(r.size), pages.Location{Addr: t.Start(), Stitch: t.Stitch}
+	}
+	return nil, at
+}
+
+// move moves the chunks of spans of other heaps into the request's heap, whose stream waits for theirs. It
+// moves nothing if the policy or the driver does not allow it.
+func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
+	s, h := p.space, r.heap
+	lenders := s.Lenders(&h.pages, spans)
+	if len(lenders) == 0 {
+		return true, nil
+	}
+	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
+		s.moves++
+	}
+	for _, l := range lenders {
+		if ordered, err := p.orderAfter(r, l.Owner.(*heap)); err != nil || !ordered {
+			return false, err
+		}
+	}
+	s.Collect(&h.pages, spans)
+	return true, nil
+}
+
+// stitch maps parts of the request's heap side by side and hands them out as one block.
+func (p *Pool) stitch(r *request, parts []*block.Node) (*Block, error) {
+	h := r.heap
+	at, err := p.space.Stitch(parts)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		return p.handOutAt(r, parts, at), nil
+	}
+	for _, n := range parts {
+		h.Coalesce(n)
+	}
+	if outOfMemory(err) {
+		r.driverErr, err = err, nil
+	}
+	return nil, err
+}
+
+// handOutAt hands out parts of the request's heap, whose lock is held, that are side by side at a location.
+func (p *Pool) handOutAt(r *request, parts []*block.Node, at pages.Location) *Block {
+	h, n := r.heap, parts[0]
+	if at.Stitch != nil {
+		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
+		n = h.stitch(at.Stitch, at.Addr, r.size, parts)
+	}
+	return r.handOut(h, n)
 }

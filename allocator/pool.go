@@ -254,3 +254,21 @@ func (p *Pool) Reserve(bytes int64) error {
 	}
 	return p.outOfMemory(r)
 }
+
+// AllocAligned implements [AlignedAllocator]. It takes a larger block if no free memory is in the right
+// place, and the rest of it stays free. With virtual segments, an alignment of at most a page needs no
+// larger one. Strategy buddy cannot align blocks.
+func (p *Pool) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
+	return allocAligned(p, bytes, alignment, s, tag)
+}
+
+// allocAt implements placer.
+func (p *Pool) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
+	if at.Unit == 0 {
+		return p.Alloc(bytes, s, tag)
+	}
+	if block.IsRigid(p.opt.Strategy) {
+		return Block{}, fmt.Errorf("allocator: strategy %s aligns no block: %w", p.opt.Strategy, errors.ErrUnsupported)
+	}
+	return p.allocSlowly(bytes, at, s, tag)
+}

@@ -1,6 +1,8 @@
 package allocator
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"mlpool/allocator/internal/block"
@@ -199,4 +201,298 @@ func (p *Pool) merge(h *heap) {
 	p.list[h.index], p.list[last].index = p.list[last], h.index
 	p.list[last] = nil
 	p.list = p.list[:last]
+}
+
+const collectShare = 8
+
+// collect releases unused memory before the pool grows by bytes, if that passes the threshold.
+func (p *Pool) collect(r *request, bytes int64) {
+	grown := p.reserved + bytes
+	if p.opt.GCThreshold == 0 || grown <= max(p.threshold, p.collected.at) {
+		return
+	}
+	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
+		return
+	}
+	p.makeRoom(r, p.threshold-bytes)
+	c := &p.collected
+	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
+		c.at, c.peak = 0, peak
+	} else {
+		c.at = grown + grown/collectShare
+	}
+}
+
+// makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the
+// request, which may fit nevertheless.
+func (p *Pool) makeRoom(r *request, keep int64) {
+	before := p.reserved
+	r.note(undo.First(p.release(max(keep, 0))))
+	if p.reserved < before {
+		r.device = nil
+	}
+}
+
+// canRelease reports whether the memory that the pool may release can be enough for a request.
+func (p *Pool) canRelease(r *request) bool {
+	if p.space.Whole {
+		return p.noRoom(r, r.size, p.unusedBytes()) == nil
+	}
+	missing := p.missing(r)
+	return missing <= 0 || p.noRoom(r, missing, p.space.Kept()) == nil
+}
+
+// unusedBytes returns the bytes of chunks that may be released.
+func (p *Pool) unusedBytes() (bytes int64) {
+	if p.opt.KeepMapped {
+		return 0
+	}
+	p.everyHeap(func(h *heap) {
+		for _, c := range p.space.unusedOf(h) {
+			bytes += c.Size()
+		}
+	})
+	return bytes
+}
+
+// missing returns the bytes that the request needs beyond the unused chunks of all heaps.
+func (p *Pool) missing(r *request) int64 {
+	s, h := p.space, r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Search()
+	for each := range p.all {
+		if each != h {
+			each.mu.Lock()
+		}
+		each.Flush()
+		s.Include(&each.pages)
+		if each != h {
+			each.mu.Unlock()
+		}
+	}
+	_, missing := s.Fragments(&h.pages, r.size, r.grain)
+	return missing
+}
+
+// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
+func (p *Pool) peakWith(r *request) int64 {
+	peak := p.pastPeak
+	p.everyHeap(func(h *heap) {
+		most := h.stats.peak
+		if h == r.heap {
+			most = max(most, h.stats.allocated+r.size)
+		}
+		peak += most
+	})
+	return peak
+}
+
+// dropKeeps is the number of upkeepCalls that unmapStitches leaves for the search.
+const dropKeeps = 4
+
+// unmapStitches unmaps some of the least recently used stitches while there are too many. Work may still
+// use their addresses, so this has two phases: events mark the end of that work and, once a later
+// request finds them done, it and further requests undo some mappings each. A stitch that is used in the
+// meantime stays, and so does one of a stream on which the driver refuses an event.
+func (p *Pool) unmapStitches(r *request) error {
+	s := p.space
+	if len(s.leaving)+len(s.lastUses) == 0 && s.Excess() > 0 {
+		return p.chooseLeaving(r)
+	}
+	for len(s.lastUses) > 0 {
+		last := len(s.lastUses) - 1
+		if r.upkeep <= dropKeeps {
+			return nil
+		}
+		r.upkeep--
+		if done, err := p.driver.QueryEvent(s.lastUses[last]); err != nil || !done {
+			return err
+		}
+		p.events.Release(s.lastUses[last])
+		s.lastUses = s.lastUses[:last]
+	}
+	for len(s.leaving) > 0 {
+		t := s.leaving[0]
+		var err error
+		if t.Leaving {
+			gone := false
+			calls := r.upkeep - dropKeeps
+			gone, err = s.UnstitchSome(t, &calls)
+			r.upkeep = calls + dropKeeps
+			if err == nil && !gone {
+				return nil
+			}
+		}
+		t.Leaving = false // or the driver keeps it
+		if s.leaving = s.leaving[1:]; err != nil {
+			return err
+		}
+	}
+	s.leaving = nil
+	return nil
+}
+
+// chooseLeaving marks stitches without blocks, least recently used first, as leaving, until few enough
+// remain.
+func (p *Pool) chooseLeaving(r *request) error {
+	s := p.space
+	excess := s.Excess()
+	marked := map[*heap]bool{} // false: the driver refused the heap's stream
+	var refusal error
+	for _, t := range s.Idle() {
+		if excess <= 0 {
+			break
+		}
+		t.Leaving = true
+		for _, u := range t.Users {
+			h := u.Owner.(*heap)
+			if u.Gone { // its stream was released, and its work is done
+				continue
+			}
+			ok, known := marked[h]
+			if !known {
+				if r.upkeep < dropKeeps+2 {
+					t.Leaving = false // for another time
+					break
+				}
+				r.upkeep -= 2
+				event, err := p.events.Record(h.stream)
+				if ok = err == nil; ok {
+					s.lastUses = append(s.lastUses, event)
+				} else if refusal == nil {
+					refusal = err
+				}
+				marked[h] = ok
+			}
+			if !ok {
+				s.Postpone(t)
+				break
+			}
+		}
+		if t.Leaving {
+			s.leaving = append(s.leaving, t)
+			excess -= t.Len()
+		}
+	}
+	return refusal
+}
+
+// deviceMemory is the result of Driver.MemInfo.
+type deviceMemory struct {
+	free, total int64 // bytes
+	err         error
+}
+
+// deviceMemory asks the driver for its free bytes, once for a request that releases no memory.
+func (p *Pool) deviceMemory(r *request) deviceMemory {
+	if r.device == nil {
+		var d deviceMemory
+		d.free, d.total, d.err = p.driver.MemInfo()
+		r.device = &d
+	}
+	return *r.device
+}
+
+// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may.
+func (p *Pool) noRoom(r *request, bytes, back int64) error {
+	if p.beyondLimit(bytes - back) {
+		return errLimit
+	}
+	if d := p.deviceMemory(r); d.err == nil && d.total > 0 && bytes > d.free+back {
+		return errFull
+	}
+	return nil
+}
+
+// beyondLimit reports whether growth by bytes would exceed the limit.
+func (p *Pool) beyondLimit(bytes int64) bool {
+	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
+}
+
+// atLimit is the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
+// plus the request would have been enough, since it would not have changed any earlier call. Later it is
+// not known.
+func (p *Pool) atLimit(r *request) error {
+	if !p.limited {
+		size := block.RoundUp(r.size, p.space.Page)
+		r.enough = p.reserved + size
+		if p.opt.Reuse != ReuseWait && !p.space.Whole { // more than the missing bytes may be needed
+			r.enough += size
+		}
+	}
+	p.limited = true
+	return errLimit
+}
+
+// refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
+// examines few heaps, and makes only driver calls that precede growth anyway.
+func (p *Pool) refuseEarly(r *request) error {
+	back := p.reserved
+	if len(p.list) <= peakHeaps {
+		back = p.idle()
+	}
+	switch {
+	case r.size <= back:
+	case p.beyondLimit(r.size - back):
+		return p.refuse(r, errLimit)
+	case p.full || r.size > p.space.ChunkBytes(r.size, p.reserved):
+		if why := p.noRoom(r, r.size, back); why != nil {
+			return p.refuse(r, why)
+		}
+	}
+	return nil
+}
+
+// refuse returns the error of a request that ends without asking the driver again.
+func (p *Pool) refuse(r *request, why error) error {
+	r.driverErr = cmp.Or(r.driverErr, why)
+	if why == errLimit {
+		p.atLimit(r)
+	}
+	return p.outOfMemory(r)
+}
+
+// outOfMemory returns the error of a request for which all attempts failed, in a time that does not depend
+// on the number of live blocks.
+func (p *Pool) outOfMemory(r *request) error {
+	e := &OutOfMemoryError{
+		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
+		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
+	}
+	var unused int64
+	p.everyHeap(func(h *heap) {
+		e.Allocated += h.stats.allocated
+		unused += h.Reserved() - h.stats.allocated
+		e.LargestFree = max(e.LargestFree, h.largestFree())
+	})
+	e.Fragmentation = fragmentation(e.LargestFree, unused)
+	d := p.deviceMemory(r)
+	e.fromDevice(d.free, d.total, d.err)
+	switch {
+	case r.refusal != nil:
+		e.Advice = "some free memory cannot be used: if its stream was destroyed, call ReleaseStream before destroying a stream"
+	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size:
+		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
+	default:
+		e.advise(p.limitFor(r, d), unused)
+	}
+	return e
+}
+
+// limitFor returns the limit with which the same calls would have succeeded, or 0 if it is not known: with
+// another limit, the threshold of collections and a limit that is a fraction would change too.
+func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
+	if r.enough == 0 || p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
+		return 0
+	}
+	return r.enough
+}
+
+// fragmentation returns the percentage of all free bytes outside the largest free block.
+func fragmentation(largest, all int64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }

@@ -1,12 +1,11 @@
 package allocator
 
 import (
-	"cmp"
 	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
-	"mlpool/allocator/internal/undo"
+	"mlpool/allocator/internal/pages"
 )
 
 // How the pool serves a request that no free block of its heap fits: the attempts, and the state of the request.
@@ -240,6 +239,54 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
+// Long-lived small blocks in large free ranges leave few chunks unused, so that huge blocks always need
+// stitches, or memory of other streams. So if stitches and moves never stop, small blocks get separate
+// chunks, as in the small pool of PyTorch's allocator.
+
+// Blocks of less than 1/smallShare of a page are small. For pages of 2 MiB that is 1 MiB, as
+// in PyTorch.
+const smallShare = 2
+
+// A heap of fewer than leastPages pages has no separate chunks for small blocks, which would be too large
+// a part of it. It is a variable for tests of small pools.
+var leastPages int64 = 256
+
+// fromSmall serves a request for a small block from an unused chunk of its heap, whose lock is held. The chunk
+// becomes one for small blocks.
+func (p *Pool) fromSmall(r *request) *Block {
+	s, h := p.space, r.heap
+	if !s.slack.Grew || p.opt.Placement != nil || r.place.Unit > 0 {
+		return nil
+	}
+	if h.SmallLimit() == 0 {
+		if h.Reserved() < leastPages*s.Page {
+			return nil
+		}
+		h.SeparateSmall(s.Page / smallShare)
+	}
+	if r.size >= h.SmallLimit() {
+		return nil
+	}
+	if b := r.fromFree(); b != nil {
+		return b
+	}
+	var best *pages.Chunk // in the smallest free block
+	for _, c := range s.unusedOf(h) {
+		if !c.Free().IsSmall() && (best == nil || c.Free().Size() < best.Free().Size()) {
+			best = c
+		}
+	}
+	if best == nil {
+		// Until there is such a chunk, free blocks of other chunks serve.
+		if n := h.FindLarge(r.size); n != nil {
+			return r.handOut(h, h.Carve(n, r.size))
+		}
+		return nil
+	}
+	s.Move(&h.pages, []*pages.Chunk{best}, true)
+	return r.fromFree()
+}
+
 // fromFinished recycles blocks of the heap that other streams are done with. If many blocks wait, the heap's
 // stream waits on the device for the oldest. Blocks of no stream are recycled too.
 func (p *Pool) fromFinished(r *request) (*Block, error) {
@@ -374,66 +421,23 @@ func (r *request) asks(h *heap) bool {
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
 
-// refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
-// examines few heaps, and makes only driver calls that precede growth anyway.
-func (p *Pool) refuseEarly(r *request) error {
-	back := p.reserved
-	if len(p.list) <= peakHeaps {
-		back = p.idle()
+// align makes r a request for a block at a place. Memory that begins at a multiple of a page, or of less,
+// can be found. For other places it must be larger by what may lie before the block.
+func (r *request) align(at block.Place) {
+	r.place = at
+	if s := r.heap.pool.space; at.Offset == 0 && at.Unit <= s.Page {
+		r.grain = at.Unit
+		return
 	}
-	switch {
-	case r.size <= back:
-	case p.beyondLimit(r.size - back):
-		return p.refuse(r, errLimit)
-	case p.full || r.size > p.space.ChunkBytes(r.size, p.reserved):
-		if why := p.noRoom(r, r.size, back); why != nil {
-			return p.refuse(r, why)
-		}
-	}
-	return nil
+	r.spare = at.Unit - Alignment
+	r.size += r.spare
 }
 
-// refuse returns the error of a request that ends without asking the driver again.
-func (p *Pool) refuse(r *request, why error) error {
-	r.driverErr = cmp.Or(r.driverErr, why)
-	if why == errLimit {
-		p.atLimit(r)
+// trim cuts the block out of n, of a heap whose lock is held, and makes the rest of n free.
+func (r *request) trim(owner *heap, n *block.Node) *block.Node {
+	skip := r.place.Skip(n.Addr())
+	if skip == 0 && n.Size() < r.size { // it is not larger than the strategy wants it
+		return n
 	}
-	return p.outOfMemory(r)
-}
-
-// outOfMemory returns the error of a request for which all attempts failed, in a time that does not depend
-// on the number of live blocks.
-func (p *Pool) outOfMemory(r *request) error {
-	e := &OutOfMemoryError{
-		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
-		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
-	}
-	var unused int64
-	p.everyHeap(func(h *heap) {
-		e.Allocated += h.stats.allocated
-		unused += h.Reserved() - h.stats.allocated
-		e.LargestFree = max(e.LargestFree, h.largestFree())
-	})
-	e.Fragmentation = fragmentation(e.LargestFree, unused)
-	d := p.deviceMemory(r)
-	e.fromDevice(d.free, d.total, d.err)
-	switch {
-	case r.refusal != nil:
-		e.Advice = "some free memory cannot be used: if its stream was destroyed, call ReleaseStream before destroying a stream"
-	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size:
-		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
-	default:
-		e.advise(p.limitFor(r, d), unused)
-	}
-	return e
-}
-
-// limitFor returns the limit with which the same calls would have succeeded, or 0 if it is not known: with
-// another limit, the threshold of collections and a limit that is a fraction would change too.
-func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
-	if r.enough == 0 || p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
-		return 0
-	}
-	return r.enough
+	return owner.cut(n, skip, r.size-r.spare)
 }

@@ -12,21 +12,6 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// How a pool sleeps: it gives its memory back to the driver, and keeps its addresses and its blocks.
-
-// A sleep is the state of a pool that sleeps, or that failed to fall asleep or to wake.
-type sleep struct {
-	asleep bool        // Alloc serves nothing: some memory may be unmapped
-	saved  []savedSpan // contents to restore, by address
-	host   []uintptr   // host memory, of saved or to be freed
-}
-
-// A savedSpan is where the contents of some bytes are in host memory.
-type savedSpan struct {
-	pages.Span
-	host uintptr
-}
-
 // Sleep releases all memory of a pool with virtual segments, and keeps its addresses and its blocks. It
 // waits on the host for the work that is queued on the streams of the pool and on those that live blocks
 // name; the caller first waits for work on other streams. With keep it then copies the contents of live

@@ -225,10 +225,82 @@ func (t *heapTable) insert(h *heap) {
 // full reports whether another heap would leave too few empty slots.
 func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
 
+// Where a pool's memory comes from, and how it grows.
+
+// space has the chunks and addresses of a pool, and counts of allocated bytes. Pool.mu guards it.
+type space struct {
+	pages.Space
+
+	peak     int64 // peak of bytes allocated, as far as counted
+	counted  int64 // bytes allocated, of each heap when it was last counted
+	requests int64 // up to then
+	turn     int   // in Pool.list: the next heap to be counted
+
+	moves int64 // requests that took memory of other streams
+	slack pages.Slack
+
+	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
+	lastUses []uintptr
+}
+
+// counted has the counts of a heap.
+type counted struct {
+	requests int64 // up to then
+	bytes    int64
+}
+
 // A collection is the state of garbage collection beyond the threshold of the options. The memory of
 // a program that needs more than the threshold would be collected and reserved again all the time. So
 // while its peak stays the same, each collection is at an eighth more than the last one.
 type collection struct {
 	at   int64 // reserved bytes at which to collect, if more than the threshold
 	peak int64 // peak of bytes allocated when at was last 0
+}
+
+// How a pool sleeps: it gives its memory back to the driver, and keeps its addresses and its blocks.
+
+// A sleep is the state of a pool that sleeps, or that failed to fall asleep or to wake.
+type sleep struct {
+	asleep bool        // Alloc serves nothing: some memory may be unmapped
+	saved  []savedSpan // contents to restore, by address
+	host   []uintptr   // host memory, of saved or to be freed
+}
+
+// A savedSpan is where the contents of some bytes are in host memory.
+type savedSpan struct {
+	pages.Span
+	host uintptr
+}
+
+// search is Search for heaps.
+func (s *space) search(heaps []*heap) {
+	s.Search()
+	for _, h := range heaps {
+		s.Include(&h.pages)
+	}
+}
+
+// unusedOf returns the unused chunks of h, whose lock is held, by address.
+func (s *space) unusedOf(h *heap) []*pages.Chunk {
+	s.Search(&h.pages)
+	return s.Unused()
+}
+
+// countHeap counts the bytes allocated of h.
+func (s *space) countHeap(h *heap) {
+	h.mu.Lock()
+	allocs, _ := h.stats.counts()
+	bytes := h.stats.allocated
+	h.mu.Unlock()
+	s.Looks++
+	s.requests += allocs - h.counted.requests
+	s.counted += bytes - h.counted.bytes
+	h.counted = counted{allocs, bytes}
+}
+
+// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
+func (s *space) uncount(h *heap) {
+	allocs, _ := h.stats.counts()
+	s.requests += allocs - h.counted.requests
+	s.counted -= h.counted.bytes
 }
