@@ -13,7 +13,8 @@ import (
 func TestBeside(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	for _, precision := range []kernels.Precision{kernels.TF32, kernels.TF32X3} {
-		// On 132 SMs by tiles of 128, some of them partly outside, and by tiles of 256, which 3xtf32 does not have.
+		// On 132 SMs by tiles of 128, some of them partly outside, and by tiles of 256, which 3xtf32 does
+		// not have.
 		for _, shape := range [][3]int{{1000, 2044, 256}, {2048, 1152, 256}} {
 			t.Run(fmt.Sprint(precision, shape), func(t *testing.T) {
 				g := kernels.GEMM{Epilogue: kernels.Activate, M: shape[0], N: shape[1], K: shape[2]}

@@ -8,8 +8,8 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// TestChoose has a kernel for CUDA cores compute a GEMM in TF32: its bits are then those of the same kernel in
-// FP32, until the choice is undone.
+// TestChoose has a kernel for CUDA cores compute a GEMM in TF32: its bits are then those of the same kernel
+// in FP32, until the choice is undone.
 func TestChoose(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	if err := kernels.TF32.Usable(); err != nil {

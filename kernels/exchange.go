@@ -8,29 +8,33 @@ import (
 const (
 	// MaxRanks is the largest number of ranks of an Exchange.
 	MaxRanks = 16
-	// ExchangeFlags is the number of bytes that Exchange uses at the begin of each rank's memory.
+	// ExchangeFlags is the number of bytes that Exchange uses at the beginning of each rank's memory.
 	ExchangeFlags = 256
 )
 
-// An Exchange adds the updates of all ranks to weights: w[N] += the sum over the ranks of x[N], in their order. Each rank
-// computes one part of w, N/ranks elements in the order of the ranks, from its own memory. Without Rounded all ranks get
-// all parts, so they have the same weights, bit for bit. With Rounded each keeps its part, and all get the new weights in
-// bf16: enough where GEMMs read only these, and a quarter less to move.
+// An Exchange adds the updates of all ranks to weights: w[N] += the sum of x[N] over the ranks, in the
+// order of the ranks. Each rank computes one part of w, N/ranks elements in the order of the ranks, and
+// stores it. Without Rounded it stores its part in the memory of all ranks, so that all have the same
+// weights, bit for bit. With Rounded it stores its part only in its own memory, and rounded to bf16 in the
+// memory of all ranks. This is enough if GEMMs read only the rounded weights, and moves a quarter less.
 type Exchange struct {
-	// Memory is where this rank reaches the memory of [NewIPC] of each rank. After the flags, which only exchanges
-	// write, each has weights, updates and perhaps weights in bf16, at the same places in all of them: Weights, Updates and
-	// Rounded count in bytes from its begin, and are multiples of 16.
+	// Memory has the address of each rank's memory of [NewIPC], as this rank opened it. At its beginning
+	// are flags, which only exchanges write. Weights, Updates and Rounded are the offsets in bytes of the
+	// weights, the updates and the weights in bf16. They are the same in the memory of all ranks, and
+	// multiples of 16.
 	Memory           []uintptr
 	Rank             int
 	Weights, Updates int
-	Rounded          int       // or 0
-	N                int       // a multiple of 64 times the number of ranks, up to 2^32
-	Abort            AbortFlag // once it is set, kernels that wait for another rank end, and leave their work undone
+	Rounded          int // or 0
+	N                int // a multiple of 64 times the number of ranks, up to 2^32
+	// Abort is a flag that ends kernels that wait for another rank. They leave their work undone.
+	Abort AbortFlag
 }
 
-// Exchange queues an exchange: a two-shot all-reduce, reduce-scatter and all-gather, over peer memory. All ranks call it
-// in the same order, and each one only after the one before it has ended. It ends once all of them have stored their part
-// of the weights everywhere. Its CTAs are so small that they run while those of the largest GEMMs do, on another stream.
+// Exchange queues an exchange: a two-shot all-reduce (reduce-scatter, then all-gather) over peer memory.
+// All ranks queue the same exchanges in the same order. An exchange must have ended on a rank before the
+// rank's next one begins. The kernel ends when all ranks have stored their parts. Its CTAs are so small
+// that they run beside those of the largest GEMMs, on another stream.
 func (s Stream) Exchange(e Exchange) error { return s.exchange(e) }
 
 // An IPCHandle stands for memory of NewIPC in other processes (cudaIpcMemHandle_t).
@@ -42,7 +46,7 @@ func NewIPC(bytes int64) (addr uintptr, h IPCHandle, err error) { return newIPC(
 // FreeIPC frees what NewIPC returned. No process may have it open.
 func FreeIPC(addr uintptr) error { return freeIPC(addr) }
 
-// OpenIPC opens the memory of another process, by a GPU that can reach the memory of that process's GPU.
+// OpenIPC opens the memory of another process. The GPU must reach the memory of that process's GPU.
 func OpenIPC(h IPCHandle) (addr uintptr, err error) { return openIPC(h) }
 
 // CloseIPC closes what OpenIPC returned.

@@ -10,8 +10,9 @@ import (
 	"mlpool/kernels/ref"
 )
 
-// TestExchangeOfOne does exchanges of a single rank, for which it needs no other process: part of a tile, and more
-// tiles than an SM has, three times each, without and with weights in bf16. Package gpu has the test of several.
+// TestExchangeOfOne does exchanges of a single rank, for which it needs no other process: part of a tile,
+// and more tiles than an SM has, three times each, without and with weights in bf16. Package gpu has the
+// test of several.
 func TestExchangeOfOne(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const most, times = 64 * 40_001, 3

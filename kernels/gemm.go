@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// A GEMM is c = epilogue(op(a)·op(b)). NN takes None or Activate, NT None or
-// ActivateBackward, TN None or SGD, and of TN the product is times Alpha.
+// A GEMM is the matrix product c = epilogue(op(a)·op(b)). The layout NN takes the epilogues None and
+// Activate, NT takes None and ActivateBackward, TN takes None and SGD. TN multiplies the product by Alpha.
 type GEMM struct {
 	Layout   Layout
 	Epilogue Epilogue
-	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
-	// not overlap the others. Y is for ActivateBackward only. In [BF16], A, B and Y are bf16, and C
-	// is with Activate and ActivateBackward.
+	// C, A, B and Y are addresses of dense row-major arrays. C must not overlap the others. Only
+	// ActivateBackward reads Y. The arrays are float32. In [BF16], A, B and Y are bf16, and C is bf16 after
+	// Activate and ActivateBackward.
 	C, A, B, Y uintptr
-	// Rounded, if not 0, is the address of a bf16 array to which SGD also stores c[m,n]. Only for BF16.
+	// Rounded, if not 0, is the address of a bf16 array, to which SGD also stores c[m,n]. Only BF16 has it.
 	Rounded uintptr
-	// T, if not 0, is the address of a transposed gradient. NT also stores cᵀ to T[n,m]. TN has bᵀ
-	// in T[n,k] and may read it instead of b, since k is then contiguous. See [WantsTransposed]. 0 in
-	// BF16.
+	// T, if not 0, is the address of a transposed gradient. NT also stores cᵀ to T[n,m]. TN finds bᵀ in
+	// T[n,k] and may read it instead of b, since k is contiguous there: see [WantsTransposed]. In BF16 it
+	// is 0.
 	T uintptr
-	// Indices, if not 0, make A a table of uint8 images, of k columns for NN and m
-	// for TN; NT has none. Row i of a is then images[indices[i],:]/255, a gathered
-	// view. The indices are int32, m of them for NN, k for TN.
+	// Indices, if not 0, is the address of int32 indices into a table of uint8 images at A, and a is a
+	// gathered view: row i of a is images[indices[i],:]/255. NN has m indices, and images of k columns. TN
+	// has k indices, and images of m columns. NT has no indices.
 	Indices uintptr
-	// Pixels says that A holds pixels, 0 to 255 as values, as [Stream.Gather] makes them;
-	// a is A/255. They are exact in every precision. NT has none.
+	// Pixels says that A holds pixels, the values 0 to 255 that [Stream.Gather] makes; a is A/255. Every
+	// precision represents them exactly. NT has no pixels.
 	Pixels   bool
 	Alpha    float32 // for TN, and [Stream.DgradWgrad]
 	M, N, K  int
 	Prefetch Prefetch
-	// Beside says that an [Exchange] runs meanwhile. NN in tf32 and 3xtf32 then leaves shared memory for its CTAs, unless
-	// it divides K among CTAs.
+	// Beside says that an [Exchange] runs at the same time. In tf32 and 3xtf32 NN then leaves shared memory
+	// for the CTAs of the exchange, unless it divides K among CTAs.
 	Beside bool
 }
 
@@ -73,16 +73,16 @@ func unmarshal[T ~uint8](to *T, text []byte, names []string) error {
 type Epilogue uint8
 
 const (
-	None             Epilogue = iota // c = a·b; of TN alpha·a·b
+	None             Epilogue = iota // c = a·b; TN: c = alpha·a·b
 	Activate                         // c = ReLU(a·b)
 	ActivateBackward                 // c = the gradient a·b through the ReLU whose output is y[m,n]
 	SGD                              // c += alpha·a·b, in place
 )
 
-// Prefetch names operands that a kernel may read before griddepcontrol.wait, while the
-// kernel queued just before it still runs (programmatic dependent launch): those that
-// that kernel does not write. 0 is always correct. Tables of images and labels and their
-// indices are prefetched in any case: no kernel may write those.
+// Prefetch names operands that a kernel may read before griddepcontrol.wait, while the kernel queued just
+// before it still runs (programmatic dependent launch). The kernel before must not write these operands. 0 is
+// always correct. Tables of images and labels, and their indices, are always prefetched: no kernel may write
+// them.
 type Prefetch uint8
 
 const (
@@ -91,12 +91,12 @@ const (
 	PrefetchC                      // y, or the c to which SGD adds
 )
 
-// Wgrad is the GEMM that [Stream.DgradWgrad] does after g, which is NT with ActivateBackward.
+// Wgrad returns the GEMM that [Stream.DgradWgrad] does after the GEMM g, which is NT with ActivateBackward.
 func (g GEMM) Wgrad() GEMM {
 	return GEMM{Layout: TN, Epilogue: SGD, C: g.B, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
 }
 
-// Scales returns the factors of C = alpha·A·B + beta·C, without an activation and its gradient.
+// Scales returns the factors of g as C = alpha·A·B + beta·C, which leaves out ReLU and its gradient.
 func (g GEMM) Scales() (alpha, beta float32) {
 	alpha = 1
 	if g.Layout == TN {
@@ -111,7 +111,7 @@ func (g GEMM) Scales() (alpha, beta float32) {
 	return alpha, beta
 }
 
-// Valid reports whether there is such a GEMM.
+// Valid reports whether the sizes are valid, and the layout takes the epilogue and the operands.
 func (g GEMM) Valid() bool {
 	if g.M < 0 || g.N < 0 || g.K < 0 {
 		return false

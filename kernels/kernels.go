@@ -104,7 +104,7 @@ type Info struct {
 	SMs            int    // streaming multiprocessors
 	Memory         int64  // bytes
 	L2             int64  // bytes
-	DriverVersion  int    // the newest CUDA that the driver supports, 1000·major + 10·minor; 0 without a driver
+	DriverVersion  int    // the newest CUDA of the driver, 1000·major + 10·minor; 0 without a driver
 	RuntimeVersion int    // the CUDA that the program was built with, likewise
 }
 
@@ -124,9 +124,11 @@ func (i Info) FastTF32() bool {
 type Precision uint8
 
 const (
-	FP32   Precision = iota // on the CUDA cores
-	TF32                    // on the tensor cores, operands rounded to 11 bits of mantissa
-	TF32X3                  // on the tensor cores, operands as sums of two such numbers: as exact as FP32, but NaN where FP32 gives an infinity
+	FP32 Precision = iota // on the CUDA cores
+	TF32                  // on the tensor cores, operands rounded to 11 bits of mantissa
+	// TF32X3 is on the tensor cores, with operands as sums of two such numbers. It is as exact as FP32, but
+	// gives NaN where FP32 gives an infinity.
+	TF32X3
 	// BF16 is mixed precision, on the tensor cores. Values are bf16, of 2 bytes: activations, gradients of
 	// them, pixels, and the copies of the weights that GEMMs read. Weights, their gradients, sums, logits
 	// and losses are float32. Values are rounded to the nearest, of two equally near to the even one.

@@ -2,29 +2,31 @@ package kernels
 
 //go:generate go run ./internal/gen
 
-// Launches are the operations on arrays. Each call queues one, which its comment defines. [Stream]
-// implements them for a GPU; its methods on values take a [Precision] first.
-// Package device implements them for a GPU and for host memory.
+// Launches are the operations on arrays. Each call queues the operation that its comment defines. [Stream]
+// implements them for a GPU; its methods on values take a [Precision] first. Package device implements them
+// for a GPU and for host memory.
 //
-// An argument of type uintptr is the address of a dense row-major array of float32, unless a comment
-// says otherwise. Values are bf16 in [BF16], else float32, too. An operation must not write to an array that overlaps one that it reads, unless it
-// works in place. A negative size is an error. An array of no elements may have any address.
+// An argument of type uintptr is the address of a dense row-major array of float32, unless a comment says
+// otherwise. Values are bf16 in [BF16], and float32 in other precisions. An array that an operation writes
+// must not overlap one that it reads, unless the operation works in place. A negative size is an error. An
+// array of no elements may have any address.
 //
-// From this interface go generate writes the calls of C, their declarations and stubs, and what
-// package device needs of each operation. A line "launch:as NAME: WRITTEN = READ" tells it the name in
-// profiles, and the arrays that the operation writes and reads. With "launch:host", or without
-// arrays, or with arrays of values, the part on host memory is written by hand.
+// From this interface go generate writes the calls of C, their declarations and stubs, and what package
+// device needs of each operation. A line "launch:as NAME: WRITTEN = READ" has the operation's name in
+// profiles, and the arrays that it writes and reads. The part on host memory is written by hand if there is
+// a line "launch:host", if there are no arrays, or if some are of values.
 type Launches interface {
-	// GEMM does a matrix product with its epilogue.
+	// GEMM computes a matrix product with its epilogue.
 	GEMM(g GEMM) error
 
-	// GroupedGEMM does GEMMs, at most [MaxGroup], in any order or at once. They are TN; none
-	// writes what another reads or writes.
+	// GroupedGEMM computes up to [MaxGroup] GEMMs, in any order or at once. All are TN. None writes what
+	// another one reads or writes.
 	GroupedGEMM(group []GEMM) error
 
-	// DgradWgrad does g, NT with ActivateBackward, and then b += alpha·yᵀ·a, in place: g's wgrad
-	// with the epilogue SGD. c is computed from b as it was before the update. PrefetchB is for
-	// b, which is also written. c must not overlap the other arrays. T must be 0. There is none in BF16.
+	// DgradWgrad computes g, which is NT with ActivateBackward, and then b += alpha·yᵀ·a in place, which is
+	// g's wgrad with the epilogue SGD. c comes from b as it was before the update. PrefetchB allows to
+	// prefetch b, although DgradWgrad also writes it. c must not overlap the other arrays. T must be 0. BF16
+	// has no DgradWgrad.
 	DgradWgrad(g GEMM) error
 
 	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
@@ -62,14 +64,14 @@ type Launches interface {
 	//launch:as softmax backward: dx value[rows,cols] = p[rows,cols], labels int32[rows]
 	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
 
-	// Classifier does the last layer and its loss at once, with sums in float32: logits = x·w; loss
-	// and correct are CrossEntropy of them; dlogits = (softmax - onehot)/rows; dx is the gradient
+	// Classifier computes the last layer and its loss at once, with sums in float32: logits = x·w; loss and
+	// correct are CrossEntropy of the logits; dlogits = (softmax - onehot)/rows; dx is the gradient
 	// dlogits·wᵀ through ReLU.
 	Classifier(c Classifier) error
 
-	// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows
-	// i·batch to (i+1)·batch; the last batch may be short. out has a row for each batch. The order
-	// of additions depends on the sizes alone.
+	// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows i·batch to
+	// (i+1)·batch. The last batch may be short. out has a row for each batch. The order of additions depends
+	// only on the sizes.
 	//
 	//launch:as loss reduction: out[batches(rows,batch),2] = loss[rows], correct[rows]
 	//launch:host
@@ -85,9 +87,9 @@ type Launches interface {
 	//launch:as round: y value[n] = x[n]
 	Round(y, x uintptr, n int) error
 
-	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
-	// y[rows] = labels[indices[i]], from uint8 images and labels through int32
-	// indices[rows] to values x and int32 y. With y 0 there are only images.
+	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and y[rows] = labels[indices[i]].
+	// images and labels are uint8, indices[rows] and y are int32, x are values. If y is 0, only images are
+	// gathered.
 	//
 	//launch:as gather: x value[rows,cols], y int32[rows] = images uint8[rows,cols], labels uint8[rows], indices int32[rows]
 	Gather(x, y, images, labels, indices uintptr, rows, cols int) error
@@ -96,8 +98,8 @@ type Launches interface {
 // A Classifier is the last layer of a network and its loss: linear, softmax and
 // cross-entropy.
 type Classifier struct {
-	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss, as values. If both are 0,
-	// none are computed.
+	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss, as values. If both are 0, the
+	// classifier computes no gradients.
 	DLogits, DX uintptr
 	// Loss[rows] is in nats; Correct[rows] is 1 if the prediction is the label, else 0.
 	Loss, Correct    uintptr

@@ -8,8 +8,8 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// splitKCase is a group of equal wgrads on a GPU with sms SMs. One CTA computes each of the first whole tiles of the
-// group; ctas share the k of each later one.
+// splitKCase is a group of equal wgrads on a GPU with sms SMs. One CTA computes each of the first whole
+// tiles of the group; ctas share the k of each later one.
 type splitKCase struct {
 	precision      kernels.Precision
 	sms            int
@@ -35,9 +35,9 @@ var splitKCases = []splitKCase{
 	{kernels.TF32X3, 20, 2, 784, 256, 1024, 20, 2}, // 14 and 14 tiles
 }
 
-// TestWgradSplitK has sums that tell how many CTAs share them: 2^24 in the first k-tile, and 1 in each later one. 2^24
-// plus 1 is 2^24 in float32, so the ones in the first CTA's part are lost, and those of the other CTAs, which add
-// them up first, are not. Rows and columns have signs, to tell elements apart.
+// TestWgradSplitK has sums that tell how many CTAs share them: 2^24 in the first k-tile, and 1 in each
+// later one. 2^24 plus 1 is 2^24 in float32, so the ones in the first CTA's part are lost, and those of the
+// other CTAs, which add them up first, are not. Rows and columns have signs, to tell elements apart.
 func TestWgradSplitK(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
@@ -95,7 +95,8 @@ func (c splitKCase) share(i, row, column int) int {
 	return c.ctas
 }
 
-// operand returns k rows: of each k-tile the first row has ones, but 2^12 in the first k-tile, and the others zeros.
+// operand returns k rows: of each k-tile the first row has ones, but 2^12 in the first k-tile, and the
+// others zeros.
 func (c splitKCase) operand(columns int) []float32 {
 	v := make([]float32, c.k*columns)
 	for k := 0; k < c.k; k += kTile {

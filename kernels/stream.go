@@ -42,16 +42,17 @@ func (s Stream) Download(dst []byte, src uintptr) error {
 // Fill sets n bytes at dst to value.
 func (s Stream) Fill(dst uintptr, value byte, n int) error { return s.fill(dst, value, n) }
 
-// FusesWgrad reports whether [Stream.DgradWgrad] does both parts of g in one launch, faster than
-// GEMM and GroupedGEMM.
+// FusesWgrad reports whether [Stream.DgradWgrad] computes both parts of g in one launch, and faster than GEMM
+// and GroupedGEMM do.
 func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision, g) }
 
 // WantsTransposed reports whether g, a wgrad, is faster with b transposed at T. If so, GEMM and
 // GroupedGEMM read T and not b, whatever else is in the group.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
-// Candidates returns the names of the kernels that can compute g, those first that are thought to be faster. The
-// first that fits is taken, but for a group of wgrads that is too small for it.
+// Candidates returns the names of the kernels that can compute g, in the order in which the table prefers
+// them. GEMM takes the first one. GroupedGEMM may take another one, if the group is too small for the
+// first.
 func Candidates(precision Precision, g GEMM) (names []string) {
 	for {
 		name := candidate(precision, g, len(names))
@@ -62,8 +63,9 @@ func Candidates(precision Precision, g GEMM) (names []string) {
 	}
 }
 
-// Choose has one of the [Candidates] compute GEMMs of g's shape in this process from now on: those of the same
-// layout, epilogue, sizes and alignments. The name "" undoes it. A choice that does not fit a GEMM is ignored.
+// Choose has a kernel, one of the [Candidates], compute all GEMMs of g's shape in this process from now on.
+// These have the layout, epilogue, sizes and alignments of g. The name "" undoes the choice. A GEMM that the
+// kernel cannot compute ignores the choice.
 func Choose(precision Precision, g GEMM, kernel string) error { return choose(precision, g, kernel) }
 
 // WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If
@@ -101,8 +103,8 @@ func NewUntimedEvent() (Event, error) { return newEvent(false) }
 // Record marks the work queued on s so far.
 func (e Event) Record(s Stream) error { return e.record(s) }
 
-// RecordExternal is Record; in a capture (cudaEventRecordExternal) it marks the work of each launch of the graph, only
-// for times, and no stream can wait for it.
+// RecordExternal is Record, but in a capture (cudaEventRecordExternal) e marks the work of each launch of the
+// graph. Then e is only for times: no stream can wait for it.
 func (e Event) RecordExternal(s Stream) error { return e.recordExternal(s) }
 
 // Since waits for e, and returns the device's time from start to e, to about

@@ -14,13 +14,13 @@ type dataset[T any] struct {
 }
 
 // batch returns the number of rows of batch i; the last may be short.
-func (s dataset[T]) batch(i int) int { return min(s.batchSize, s.rows-i*s.batchSize) }
+func (d dataset[T]) batch(i int) int { return min(d.batchSize, d.rows-i*d.batchSize) }
 
 // shard returns the first row and the number of rows of the rank's part of batch i.
-func (s dataset[T]) shard(i int) (start, n int) {
-	all := s.batch(i)
-	from, to := all*s.rank/s.ranks, all*(s.rank+1)/s.ranks
-	return i*s.batchSize + from, to - from
+func (d dataset[T]) shard(i int) (start, n int) {
+	all := d.batch(i)
+	from, to := all*d.rank/d.ranks, all*(d.rank+1)/d.ranks
+	return i*d.batchSize + from, to - from
 }
 
 func (t *Trainer[T]) newDataset(name string, s Set, batchSize int) (dataset[T], error) {
@@ -43,10 +43,10 @@ func vector(v []int32) *tensor.Dense {
 }
 
 // score combines the results of a data set's batches.
-func (s dataset[T]) score(results []float32) (loss, accuracy float64) {
-	for i := range s.batches {
-		loss += float64(results[2*i]) * float64(s.batch(i))
+func (d dataset[T]) score(results []float32) (loss, accuracy float64) {
+	for i := range d.batches {
+		loss += float64(results[2*i]) * float64(d.batch(i))
 		accuracy += float64(results[2*i+1])
 	}
-	return loss / float64(s.rows), accuracy / float64(s.rows)
+	return loss / float64(d.rows), accuracy / float64(d.rows)
 }

@@ -33,9 +33,9 @@ func deep(features int) []*tensor.Dense {
 // a step does.
 const deepRate = 0.001
 
-// TestDeepRanks trains a model of two buckets on several ranks, whose results must be those of one rank with all their
-// rows, within rounding. The last batch has fewer rows than there are ranks. Weights and updates in memory of the allocator
-// give the same bits.
+// TestDeepRanks trains a model of two buckets on several ranks, whose results must be those of one rank
+// with all their rows, within rounding. The last batch has fewer rows than there are ranks. Weights and
+// updates in memory of the allocator give the same bits.
 func TestDeepRanks(t *testing.T) {
 	const features, batch, steps = 23, 2, 3
 	for i, name := range hostBackends() {

@@ -213,8 +213,8 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 	})
 }
 
-// TestResumeCaptures resumes at each step. The rest of a chunk is done step by step, and all else from graphs, so that
-// its outputs have the same memory as in later epochs.
+// TestResumeCaptures resumes at each step. The rest of a chunk is done step by step, and all else from
+// graphs, so that its outputs have the same memory as in later epochs.
 func TestResumeCaptures(t *testing.T) {
 	train, test := blobs(300, 12, 1), blobs(50, 12, 2)
 	opt := options(300, 50) // two chunks, of four steps and of two

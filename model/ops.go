@@ -70,8 +70,8 @@ type Ops[T any] interface {
 	Width(units int) int
 	// Write copies h over a tensor of its shape.
 	Write(t T, h *tensor.Dense) error
-	// Dense copies a tensor back, after the work queued so far. All ranks call it together for weights that changed
-	// since the last Dense or Checksum of weights.
+	// Dense copies a tensor back, after the work queued so far. All ranks call it together for weights that
+	// changed since the last Dense or Checksum of weights.
 	Dense(t T) (*tensor.Dense, error)
 	// Checksum is a sum of the bits of a tensor, after the work queued so far. Ranks call it for
 	// weights as they call Dense.

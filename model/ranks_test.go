@@ -132,9 +132,9 @@ func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test mod
 	return all[0]
 }
 
-// TestRanks trains on several ranks, whose results must be those of one rank with all their rows. The
-// last batch has fewer rows than there are ranks, also in validation. Weights and updates in memory of the allocator give
-// the same bits.
+// TestRanks trains on several ranks, whose results must be those of one rank with all their rows. The last
+// batch has fewer rows than there are ranks, also in validation. Weights and updates in memory of the
+// allocator give the same bits.
 func TestRanks(t *testing.T) {
 	const rows, features, batch, epochs = 515, 23, 8, 2
 	train, test := blobs(rows, features, 1), blobs(67, features, 2)

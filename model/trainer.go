@@ -174,9 +174,9 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 	return t.ops.AllReduce(t.batchResults, first, end-first)
 }
 
-// queue queues the epoch, but for its first steps, and returns the number of training steps then
-// queued, whose results it adds up over the ranks. It queues the rest of a chunk step by step, since a replay does the
-// whole chunk.
+// queue queues the epoch, but for its first steps, and returns the number of training steps then queued,
+// whose results it adds up over the ranks. It queues the rest of a chunk step by step, since a replay does
+// the whole chunk.
 func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
 	steps = first
 	w := watch{every: t.watchEvery(), sent: first, seen: first}

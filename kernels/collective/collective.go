@@ -39,11 +39,16 @@ type Collective interface {
 	Close() error
 }
 
-// Updates X[N], of float32, of all ranks are added to weights W[N], and are undefined afterwards. Each rank has one part of
-// W, N/Size() elements in the order of the ranks, whose weights count. If Rounded is 0, all ranks get all parts, with the
-// same bits; else they get the new weights there, in bf16, and of W each rank changes its part. In memory of one
-// AllocSymmetric, at the same places on all ranks, updates are added up in the order of the ranks. In other memory the order
-// is the library's, the same in every run. The arrays are on boundaries of 16 bytes. N is a multiple of 64·Size().
+// Updates are what an exchange adds to weights: W[N] += the sum of X[N] over the ranks. Both are float32. X
+// is undefined afterwards. Each rank owns one part of W, N/Size() elements in the order of the ranks, and
+// computes it from its own W.
+//
+// If Rounded is 0, all ranks get all parts, with the same bits. Otherwise a rank changes only its part of
+// W, and all ranks get all of the new weights at Rounded, in bf16.
+//
+// In memory of one AllocSymmetric, at the same places on all ranks, updates are added in the order of the
+// ranks. In other memory the order is the library's, the same in every run. The arrays are aligned to 16
+// bytes. N is a multiple of 64·Size().
 type Updates struct {
 	W, X, Rounded uintptr
 	N             int

@@ -171,8 +171,8 @@ func (d *Device) upload(t Tensor, raw []byte) error {
 	return d.queue.Upload(t.addr(), raw)
 }
 
-// Dense copies t to the host, after the work queued so far. All ranks call it together for weights that changed since the
-// last Dense or Checksum of weights.
+// Dense copies t to the host, after the work queued so far. All ranks call it together for weights that
+// changed since the last Dense or Checksum of weights.
 func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	if t.indices != 0 {
 		return nil, fmt.Errorf("device: %v is a gathered view: it cannot be copied", t)
@@ -184,8 +184,8 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	return h, errors.Join(d.ranks.whole(t), d.queue.Download(raw, t.addr()), d.ranks.comm.Err())
 }
 
-// Checksum returns a sum of the bits of t and of its rounded copy, after the work queued so far. Ranks call it for weights
-// as they call Dense.
+// Checksum returns a sum of the bits of t and of its rounded copy, after the work queued so far. Ranks call
+// it for weights as they call Dense.
 func (d *Device) Checksum(t Tensor) (uint64, error) {
 	if !t.floats() {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
@@ -239,7 +239,8 @@ func (d *Device) beginStep() {
 	}
 }
 
-// Mark and Elapsed time the work on the device: see [Queue]. Buckets that nothing has waited for may still move.
+// Mark and Elapsed time the work on the device: see [Queue]. Buckets that nothing has waited for may still
+// move.
 func (d *Device) Mark(i int) error { return d.queue.Mark(i) }
 
 // RowsAfter copies rows of t to the host as they were at Mark(i). It does not wait for work that was

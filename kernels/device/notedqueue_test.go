@@ -100,7 +100,8 @@ func (rankOne) Close() error          { return nil }
 
 func (o *rankOne) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
 
-// Exchange names the layers of the bucket. It gathers weights that have rounded copies, but for the exchange of these.
+// Exchange names the layers of the bucket. It gathers weights that have rounded copies, but for the
+// exchange of these.
 func (o *rankOne) Exchange(u collective.Updates, _ uintptr) error {
 	r := &o.q.device.ranks
 	for _, b := range r.buckets {

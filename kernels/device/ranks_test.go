@@ -64,7 +64,8 @@ func (o ordered) all() (all []string) {
 	return all
 }
 
-// next returns the operations of a forward pass behind a backward pass. In symmetric memory an exchange runs beside GEMMs.
+// next returns the operations of a forward pass behind a backward pass. In symmetric memory an exchange
+// runs beside GEMMs.
 func (o ordered) next(symmetric bool) (all []string) {
 	last := slices.IndexFunc(o.forward, func(op string) bool { return op == fmt.Sprint("wait for ", len(o.buckets)-1) })
 	for i, op := range o.forward {
@@ -153,7 +154,8 @@ func TestOneBucket(t *testing.T) {
 	}
 }
 
-// TestGather wants weights gathered once after a step in bf16, and before they are read. Each rank has had only its part.
+// TestGather wants weights gathered once after a step in bf16, and before they are read. Each rank has had
+// only its part.
 func TestGather(t *testing.T) {
 	d, q, _, w := dataParallel(t, kernels.BF16, 2, true, 4, 1500, 1500, 1500, 10)
 	x, h, dlogits := put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 10)

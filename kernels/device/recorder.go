@@ -10,13 +10,15 @@ import (
 // A Launch describes one operation of a queue.
 type Launch struct {
 	Name, Shape string
-	FLOPs       float64   // 0 for operations that bytes limit
-	Bytes       float64   // of its operands and results, each counted once
-	Arrays      []uintptr // that it writes, then those it reads; of GEMMs in the order C, A, B, Y, T, Indices, Rounded, for each
-	Wrote       []uintptr
-	Args        []any          // its other arguments; of a GEMM M, N and K
-	GEMMs       []kernels.GEMM // where it is of GEMMs
-	Prefetch    kernels.Prefetch
+	FLOPs       float64 // 0 for operations that bytes limit
+	Bytes       float64 // of its operands and results, each counted once
+	// Arrays are those that it writes, then those that it reads. Each GEMM has C, A, B, Y, T, Indices and
+	// Rounded, in this order.
+	Arrays   []uintptr
+	Wrote    []uintptr
+	Args     []any          // its other arguments; of a GEMM M, N and K
+	GEMMs    []kernels.GEMM // where it is of GEMMs
+	Prefetch kernels.Prefetch
 }
 
 // Observe returns a queue that passes each launch to around, with the function that queues it on

@@ -26,11 +26,11 @@ const timelineSteps = 3
 // Timeline does step, which must always do the same, and returns when the device did its
 // operations. It uses the queue's marks.
 //
-// On a GPU a mark after each operation tells when that ended. It is not known when it began:
-// the device passes a mark ahead of it when the host makes it, before the operation is queued.
-// So an operation gets its length in [Device.Profile], for which step is first done a few times;
-// it is shorter if the one before it ended later. The rest are gaps, in which the device waits. Marks cost the host time, and no operation begins before the last one
-// is done. The clocks of host and device agree within some microseconds.
+// On a GPU a mark after each operation tells when that ended. It is not known when it began: the device
+// passes a mark ahead of it when the host makes it, before the operation is queued. So an operation gets
+// its length in [Device.Profile], for which step is first done a few times; it is shorter if the one before
+// it ended later. The rest are gaps, in which the device waits. Marks cost the host time, and no operation
+// begins before the last one is done. The clocks of host and device agree within some microseconds.
 func (d *Device) Timeline(step func() error) (t Timeline, err error) {
 	annotated, queue := d.queue, d.bare()
 	defer func() { d.queue = annotated }()

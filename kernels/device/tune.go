@@ -44,8 +44,8 @@ func (c Choice) gemm() kernels.GEMM {
 
 var errNoChoice = errors.New("there is no choice of kernels on the CPU")
 
-// Choose makes choices for the GEMMs of a queue, and of others of its precision. It returns an error on the CPU, or
-// if there is no such kernel.
+// Choose makes choices for the GEMMs of a queue, and of others of its precision. It returns an error on the
+// CPU, or if there is no such kernel.
 func Choose(q Queue, all []Choice) error {
 	if len(all) == 0 {
 		return nil
@@ -62,16 +62,17 @@ func Choose(q Queue, all []Choice) error {
 	return nil
 }
 
-// Each kernel of a GEMM is timed tuneRounds times, alternately with the others, in launches of tuneLaunches. One
-// that is not leastGain faster than the kernel of the table is not chosen.
+// Each kernel of a GEMM is timed tuneRounds times, alternately with the others, in launches of
+// tuneLaunches. One that is not leastGain faster than the kernel of the table is not chosen.
 const (
 	tuneRounds   = 7
 	tuneLaunches = 10
 	leastGain    = 0.02
 )
 
-// Tune runs step, which queues a training step, and times each of its GEMMs with every kernel that can compute it. It
-// makes the choices that are faster, and returns them. The weights that step updates are spoiled.
+// Tune runs step, which queues a training step, and times each of its GEMMs with every kernel that can
+// compute it. It makes the choices that are faster, and returns them. The weights that step updates are
+// spoiled.
 func (d *Device) Tune(step func() error) ([]Choice, error) {
 	q, ok := d.bare().(chooser)
 	if !ok {
@@ -99,8 +100,8 @@ type tuner struct {
 	choices []Choice
 }
 
-// tune chooses the kernels of the GEMMs of one launch, which queue queues: one kernel for all of a group that it can
-// compute.
+// tune chooses the kernels of the GEMMs of one launch, which queue queues: one kernel for all of a group
+// that it can compute.
 func (t *tuner) tune(group []kernels.GEMM, queue func() error) error {
 	group = slices.DeleteFunc(slices.Clone(group), func(g kernels.GEMM) bool { return t.seen[kindOf(g)] })
 	names := []string{""} // that of the table

@@ -40,8 +40,8 @@ func (s *suite) largeGEMMs() {
 	}
 }
 
-// smallGEMMs checks all combinations of sizes up to 32768 multiplications. On an emulated GPU it has exact sums
-// alone: they find every wrong index, and no kernel depends on the numbers.
+// smallGEMMs checks all combinations of sizes up to 32768 multiplications. On an emulated GPU it has exact
+// sums alone: they find every wrong index, and no kernel depends on the numbers.
 func (s *suite) smallGEMMs() {
 	for _, g := range gemms {
 		for _, m := range sizes {

@@ -86,8 +86,8 @@ func ones(n int) []float32 {
 	return padded(x)
 }
 
-// exponents returns a GEMM's a, and its rows. Of 32 k in a row at most one is not zero. It has 11 bits, exact in every
-// precision, and is so different in size from others that most sums of two are rounded.
+// exponents returns a GEMM's a, and its rows. Of 32 k in a row at most one is not zero. It has 11 bits,
+// exact in every precision, and is so different in size from others that most sums of two are rounded.
 func (s *suite) exponents(g kernels.GEMM) (a []float32, rows [][]float32) {
 	a = make([]float32, g.M*g.K)
 	for i := range g.M {
@@ -105,7 +105,8 @@ func (s *suite) exponents(g kernels.GEMM) (a []float32, rows [][]float32) {
 	return padded(a), rows
 }
 
-// inOrder does a call, and checks that each element of its output, of n columns, is its row's sum in one order.
+// inOrder does a call, and checks that each element of its output, of n columns, is its row's sum in one
+// order.
 func (s *suite) inOrder(c Call, rows [][]float32, n int) {
 	s.t.Helper()
 	if err := s.impl.Do(c); err != nil {

@@ -67,8 +67,8 @@ func (s *suite) close() {
 	}
 }
 
-// slow reports whether the suite should leave out sizes that only a GPU computes fast: on an emulated one they take
-// minutes, and package ref has no tiles that they would fill.
+// slow reports whether the suite should leave out sizes that only a GPU computes fast: on an emulated one
+// they take minutes, and package ref has no tiles that they would fill.
 func (s *suite) slow() bool { return !s.onGPU() || Emulated() }
 
 // emulated reports whether the suite tests an emulated GPU.

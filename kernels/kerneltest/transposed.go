@@ -117,8 +117,8 @@ func (s *suite) transposes() {
 	s.wgradsTransposed(sizes...)
 }
 
-// largeBF16 checks all that GEMMs in BF16 do to their sums, on sizes near these whose rows are whole multiples of
-// 16 bytes, alone and as a group.
+// largeBF16 checks all that GEMMs in BF16 do to their sums, on sizes near these whose rows are whole
+// multiples of 16 bytes, alone and as a group.
 func (s *suite) largeBF16(sizes [][3]int) {
 	for _, exact := range []bool{true, false} {
 		var group []operands

@@ -233,15 +233,15 @@ func (c *Comm) watch() {
 // AcrossHosts reports whether the ranks are on several hosts.
 func (c *Comm) AcrossHosts() bool { return c.apart }
 
-// ReduceScatter queues on a stream a sum over the ranks. x has a part of n float32 for each rank. This rank's part becomes
-// the sum of that part of all ranks. The other parts are undefined afterwards.
+// ReduceScatter queues on a stream a sum over the ranks. x has a part of n float32 for each rank. This
+// rank's part becomes the sum of that part of all ranks. The other parts are undefined afterwards.
 func (c *Comm) ReduceScatter(x uintptr, n int, stream uintptr) error {
 	part := x + uintptr(c.rank*4*n)
 	return c.use(func() error { return check("ReduceScatter", rawReduceScatter(c.handle, x, part, n, stream), c.handle) })
 }
 
-// AllGather queues on a stream copies between the ranks. x has a part of that many bytes for each rank. All ranks get the
-// part of each.
+// AllGather queues on a stream copies between the ranks. x has a part of that many bytes for each rank. All
+// ranks get the part of each.
 func (c *Comm) AllGather(x uintptr, bytes int, stream uintptr) error {
 	part := x + uintptr(c.rank*bytes)
 	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, part, x, bytes, stream), c.handle) })

@@ -1,5 +1,5 @@
-// Package gpu is a [collective.Collective] on GPUs: NCCL's all-reduce, and exchanges of updates. GPUs of one host that
-// reach each other's memory exchange by a kernel of package kernels, others by NCCL.
+// Package gpu is a [collective.Collective] on GPUs: NCCL's all-reduce, and exchanges of updates. GPUs of
+// one host that reach each other's memory exchange by a kernel of package kernels, others by NCCL.
 package gpu
 
 import (
@@ -26,8 +26,10 @@ type Comm struct {
 	leave func()    // stops waiting for the end of the ranks
 	all   []*memory // of AllocSymmetric, until Close
 
-	mu    sync.Mutex
-	err   error             // why it was aborted; set before abort, so that what an exchange left is not taken for its result
+	mu sync.Mutex
+	// err is why the ranks were aborted. It is set before abort, so that nobody takes what an aborted exchange
+	// left for its result.
+	err   error
 	abort kernels.AbortFlag // ends exchanges that wait; 0 before the first AllocSymmetric
 }
 
@@ -72,8 +74,8 @@ func (c *Comm) Abort(reason error) {
 	c.Comm.Abort(reason)
 }
 
-// Close waits for the other ranks before it frees memory that they may still use. After an Abort that memory, and the
-// flag that kernels may still read, stay until the process ends.
+// Close waits for the other ranks before it frees memory that they may still use. After an Abort that
+// memory, and the flag that kernels may still read, stay until the process ends.
 func (c *Comm) Close() (err error) {
 	if c.Err() == nil {
 		for _, m := range c.all {
@@ -109,8 +111,8 @@ func (c *Comm) AllocSymmetric(size int) (addr uintptr, free func() error, err er
 	}, nil
 }
 
-// open allocates memory, opens that of the other ranks, and tries an exchange in it. All get an error if one of them
-// does.
+// open allocates memory, opens that of the other ranks, and tries an exchange in it. All get an error if
+// one of them does.
 func (c *Comm) open(size int) (*memory, error) {
 	m := &memory{ranks: make([]uintptr, c.Size()), bytes: size}
 	handle, err := c.allocate(m)
@@ -150,8 +152,8 @@ func (c *Comm) open(size int) (*memory, error) {
 	return nil, fmt.Errorf("memory that GPUs share: %w: %w", errors.ErrUnsupported, err)
 }
 
-// agree returns what all ranks say, one after the other. A rank with an error says nothing, and then all have one. ended
-// is the reason if the ranks have ended.
+// agree returns what all ranks say, one after the other. A rank with an error says nothing, and then all
+// have one. ended is the reason if the ranks have ended.
 func (c *Comm) agree(what string, mine []byte, err error) (all []byte, failed, ended error) {
 	each := len(mine)
 	if err != nil {
@@ -185,8 +187,8 @@ func (c *Comm) allocate(m *memory) (handle kernels.IPCHandle, err error) {
 	return handle, err
 }
 
-// try exchanges known numbers, and reports whether they arrive: some hosts let GPUs map each other's memory, and then
-// lose what they write. It leaves zeros.
+// try exchanges known numbers, and reports whether they arrive: some hosts let GPUs map each other's
+// memory, and then lose what they write. It leaves zeros.
 func (c *Comm) try(m *memory) (arrive bool, err error) {
 	n := 64 * c.Size()
 	w := m.ranks[c.Rank()] + kernels.ExchangeFlags
@@ -225,9 +227,10 @@ func (c *Comm) close(m *memory) (err error) {
 	return err
 }
 
-// Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of AllocSymmetric, else
-// NCCL's reduce-scatter and all-gather, and between them kernels that change this rank's part of the weights. It is an
-// error if only a part of the arrays is in such memory, or if that was freed.
+// Exchange is a kernel that reads and writes the memory of other GPUs if the arrays are in memory of
+// AllocSymmetric, else NCCL's reduce-scatter and all-gather, and between them kernels that change this
+// rank's part of the weights. It is an error if only a part of the arrays is in such memory, or if that was
+// freed.
 func (c *Comm) Exchange(u collective.Updates, stream uintptr) error {
 	if err := c.Err(); err != nil {
 		return err

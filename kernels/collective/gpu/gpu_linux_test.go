@@ -49,7 +49,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// TestExchange has processes exchange updates. Of real GPUs it takes one, and as many as there are, up to four.
+// TestExchange has processes exchange updates. Of real GPUs it takes one, and as many as there are, up to
+// four.
 func TestExchange(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	sizes := []int{1, 2, 3, 4, 8, 16}
@@ -180,8 +181,8 @@ func ordered(rank, i, round int) float32 { return float32(1+(i*7+round)%1000) / 
 // whole is likewise one, whose sums do not.
 func whole(rank, i, round int) float32 { return float32((i*7+round)%1000 - 100*rank) }
 
-// exchange exchanges n updates a few times, twice by a graph. If rounded, each rank gets its part of the weights alone, and
-// all of them in bf16.
+// exchange exchanges n updates a few times, twice by a graph. If rounded, each rank gets its part of the
+// weights alone, and all of them in bf16.
 func exchange(c *gpu.Comm, stream kernels.Stream, alloc allocation, value func(rank, i, round int) float32, n int, rounded bool) error {
 	w, free, err := alloc((4*2 + 2) * n)
 	if err != nil {
