@@ -12,8 +12,8 @@ import (
 func newHeap(p *Pool, s Stream) *heap {
 	h := &heap{pool: p, stream: s, borrowedAt: -borrowEvery}
 	o := block.Options{Strategy: p.opt.Strategy}
-	if p.opt.Placement != nil {
-		o.Chooser = chooser{p.opt.Placement()}
+	if make := p.opt.Placement; make != nil {
+		o.Chooser = func() block.Chooser { return chooser{make()} }
 	}
 	h.Init(h, o)
 	h.pages.Heap, h.pages.Owner = &h.Heap, h

@@ -255,7 +255,7 @@ var leastPages int64 = 256
 // becomes one for small blocks.
 func (p *Pool) fromSmall(r *request) *Block {
 	s, h := p.space, r.heap
-	if !s.slack.Grew || p.opt.Placement != nil || r.place.Unit > 0 {
+	if !s.slack.Grew || r.place.Unit > 0 {
 		return nil
 	}
 	if h.SmallLimit() == 0 {

@@ -18,10 +18,10 @@ func (a *arena) listOf(n *Node) *list {
 }
 
 func (a *arena) find(size int64) *Node {
-	if n := search(a.ends.first, nil, size); n != nil {
+	if n := a.ends.fitting(size); n != nil {
 		return n
 	}
-	return search(a.holes.first, nil, size)
+	return a.holes.fitting(size)
 }
 
 func (a *arena) insert(n *Node) { a.listOf(n).insertAfter(nil, n) }

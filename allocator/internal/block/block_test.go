@@ -180,7 +180,7 @@ func (m *model) cut(size int64) {
 
 // options are one heap for each strategy, and one for a Chooser.
 func options() map[string]Options {
-	all := map[string]Options{"chooser": {Chooser: &highest{}}}
+	all := map[string]Options{"chooser": {Chooser: func() Chooser { return &highest{} }}}
 	for _, s := range Strategies() {
 		all[s] = Options{Strategy: s}
 	}

@@ -10,8 +10,8 @@ type Owner interface {
 
 // Options are the options of a heap.
 type Options struct {
-	Strategy string  // one of Strategies
-	Chooser  Chooser // if not nil, in place of the strategy
+	Strategy string         // one of Strategies
+	Chooser  func() Chooser // if not nil, makes the strategies in its place
 	// With Reclaims, a range that this heap had lent, and that is back and unused, rejoins the block it
 	// was cut from.
 	Reclaims bool
@@ -151,7 +151,7 @@ func (h *Heap) flushCache() {
 
 // Close forgets everything that the heap holds. What is freed afterwards stays as it is.
 func (h *Heap) Close() {
-	*h = Heap{owner: h.owner, place: &addressOrdered{}, cache: cache{off: true}}
+	*h = Heap{owner: h.owner, place: &arena{}, cache: cache{off: true}}
 }
 
 // TakeBack makes g, which was lent and is in no heap, a free block again.

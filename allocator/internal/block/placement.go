@@ -70,3 +70,12 @@ func (l *list) remove(n *Node) {
 		l.first = n.down
 	}
 }
+
+// fitting returns the first block of the list of size bytes or more, or nil.
+func (l *list) fitting(size int64) *Node {
+	n := l.first
+	for n != nil && n.size < size {
+		n = n.down
+	}
+	return n
+}

@@ -3,21 +3,18 @@ package block
 // DefaultStrategy is the first of Strategies.
 const DefaultStrategy = "tlsf"
 
-// strategies are the placements by name. A new one also needs a row in the table compared
-// of tools/allocbench/strategies.go, which says when to pick it.
-var strategies = []struct {
+type strategy struct {
 	name   string
 	about  string
 	cached bool // recurring sizes are kept in front of it
 	rigid  bool // it needs ranges as they were made
 	make   func() placement
-}{
+}
+
+// strategies are the placements by name.
+var strategies = []strategy{
 	{DefaultStrategy, "finds a good fit in constant time and caches recurring sizes", true, false, func() placement { return &tlsf{} }},
 	{"sizeclass", "rounds up to eight sizes for each power of two, coalesces only before it grows", false, false, func() placement { return &sizeClassed{} }},
-	{"bestfit", "takes the smallest block that fits, of one list ordered by address: slow where many are free", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
-	{"firstfit", "takes the first block that fits, of the same list", false, false, func() placement { return &addressOrdered{fit: firstFit} }},
-	{"nextfit", "takes the next block that fits, from where the last search ended", false, false, func() placement { return &addressOrdered{fit: nextFit} }},
-	{"worstfit", "takes the largest block, of the same list", false, false, func() placement { return &addressOrdered{fit: worstFit} }},
 	{"buddy", "halves blocks of powers of two, of segments that are not virtual", false, true, func() placement { return &buddy{} }},
 	{"arena", "takes the end of a segment, and looks at holes where no end is large enough", false, false, func() placement { return &arena{} }},
 	{"slab", "cuts sizes up to 32 KiB from slabs of one size, leaves larger ones to tlsf", false, false, func() placement { return &slab{} }},
@@ -32,30 +29,27 @@ func Strategies() []string {
 	return names
 }
 
-// strategy returns the index of a strategy, or -1 if there is none of that name.
-func strategy(name string) int {
-	for i := range strategies {
-		if strategies[i].name == name {
-			return i
+// strategyOf returns the strategy of a name, or a zero one if there is none.
+func strategyOf(name string) strategy {
+	for _, s := range strategies {
+		if s.name == name {
+			return s
 		}
 	}
-	return -1
+	return strategy{}
 }
 
-// IsStrategy reports whether there is a strategy of that name.
-func IsStrategy(name string) bool { return strategy(name) >= 0 }
-
 // IsRigid reports whether a strategy needs ranges as they were made.
-func IsRigid(name string) bool { return strategies[strategy(name)].rigid }
+func IsRigid(name string) bool { return strategyOf(name).rigid }
 
-// Describe returns a line on a strategy, which may follow its name.
-func Describe(name string) string { return strategies[strategy(name)].about }
+// Describe returns a line on a strategy, which may follow its name, or "" for another name.
+func Describe(name string) string { return strategyOf(name).about }
 
 // newPlacement returns the placement of a heap, and whether it has no cache in front.
 func newPlacement(o *Options) (p placement, uncached bool) {
 	if o.Chooser != nil {
-		return newChosen(o.Chooser), true
+		return newChosen(o.Chooser()), true
 	}
-	s := strategies[strategy(o.Strategy)]
+	s := strategyOf(o.Strategy)
 	return s.make(), !s.cached
 }
