@@ -129,7 +129,7 @@ func (p *Plot) xTicks(width float64) []plotstyle.Tick {
 }
 
 func (p *Plot) yTicks(height float64) []plotstyle.Tick {
-	return p.Y.ticks(height, func(string) float64 { return 2.5 * fontSize })
+	return p.Y.ticks(height, func(string) float64 { return 2.2 * fontSize })
 }
 
 // A Label is a text at a pair of values, and DX and DY pixels from there.

@@ -21,7 +21,7 @@ func TestBrowser(t *testing.T) {
 	}
 	b := openBrowser(t)
 	for name, test := range map[string]func(*testing.T, *browser){
-		"phone": testPhone, "moments": testMoments, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
+		"phone": testPhone, "moments": testMoments, "decodes": testDecodes, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.T = t

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,48 +32,91 @@ func (b *browser) wants(what, script string, want int) {
 	}
 }
 
-// testMoments moves the slider, chooses runs, and filters. The boxes are those that Go draws.
+// choose sets a field of the form and waits until the maps are drawn.
+func (b *browser) choose(field string, value any) {
+	b.Helper()
+	draws := int(b.number(`+document.querySelector(".moments").dataset.ready`))
+	b.number(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event(e.name === "first" ? "change" : "input")); return 0; })(document.querySelector(".moments [name=%s]"))`, fmt.Sprint(value), field))
+	b.drawn(draws + 1)
+}
+
+// testDecodes wants moments.js to show each map as Go draws it, also with addresses that go down and boxes that were
+// merged.
+func testDecodes(t *testing.T, b *browser) {
+	back := sampleMoments(newRand(1), 3, 50)
+	for i := range back {
+		slices.Reverse(back[i].Map.Segments)
+		back[i].Map.Segments[0].Addr = 1
+	}
+	for name, all := range map[string][]Moment{
+		"many": sampleMoments(newRand(2), 4, 300), "back": back, "merged": {{Map: manyBlocks(20_000)}, {MS: 1, Map: manyBlocks(3)}},
+		"states": {{Map: sampleMap(newRand(3))}, {MS: 2, Map: &allocator.Map{}}},
+	} {
+		p := Page{Replay: true, Runs: []Run{{Name: "x", Recording: Recording{Moments: all}}}}
+		b.load(p)
+		b.drawn(1)
+		for i, m := range all {
+			b.choose("at", i)
+			drawn := newMapPainter(p.colours(), p.laneBytes()).draw("x", m.Map)
+			want := []string{p.when(m) + ": " + gapText(m.Gap), segmentsText(m.Map), drawn.Note}
+			for _, l := range drawn.Lanes {
+				want = append(want, l.Name)
+				for _, box := range l.Boxes {
+					want = append(want, fmt.Sprintf("%.1f %s %s %s", 100*box.Start/drawn.Length, box.Class, box.Label, box.tip()))
+				}
+			}
+			for _, s := range shares(m.Map, p.colours()) {
+				want = append(want, s.Name+" "+s.amount())
+			}
+			got := b.text(`(f => [...f.querySelectorAll(".when,.whole,.note"), ...f.querySelectorAll(".name,.lane b"), ...f.querySelectorAll(".shares li")].map(e =>
+				e.tagName === "B" ? [parseFloat(e.style.left).toFixed(1), e.className, e.textContent, e.dataset.t].join(" ") : e.textContent).join("\0"))(` + shownMaps + `[0])`)
+			for k, line := range strings.Split(got, "\x00") {
+				if k >= len(want) || line != want[k] {
+					t.Errorf("%s: line %d of moment %d is %q, want %q", name, k, i, line, want[min(k, len(want)-1)])
+					break
+				}
+			}
+			if n := strings.Count(got, "\x00") + 1; n != len(want) {
+				t.Errorf("%s: %d lines of moment %d, want %d", name, n, i, len(want))
+			}
+		}
+	}
+}
+
+// testMoments moves the slider, chooses runs, and filters.
 func testMoments(t *testing.T, b *browser) {
 	p := sampleTrace(3, 20, 300)
 	b.load(p)
-	draws := 1
-	set := func(field string, value any) {
-		t.Helper()
-		b.number(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event(e.name === "first" ? "change" : "input")); return 0; })(document.querySelector(".moments [name=%s]"))`, fmt.Sprint(value), field))
-		draws++
-		b.drawn(draws)
-	}
+	b.drawn(1)
 	boxes := func(run, at int) (n int) {
 		for _, l := range newMapPainter(p.colours(), p.laneBytes()).draw("", p.Runs[run].Moments[at].Map).Lanes {
 			n += len(l.Boxes)
 		}
 		return n
 	}
-	b.drawn(draws)
 	peak := fullest(p.Runs[0].Moments)
 	b.wants("runs", shownMaps+`.length`, 1)
 	b.wants("at the peak", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, peak))
-	set("at", 3)
+	b.choose("at", 3)
 	b.wants("moment 3", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, 3))
 	b.number(`(document.querySelector("[name=at]").focus(), 0)`)
 	b.do(chromedp.KeyEvent(kb.ArrowRight))
-	draws++
-	b.drawn(draws)
+	b.drawn(3)
 	b.wants("the key →", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, 4))
 	if said := b.text(`document.querySelector("[name=at]").getAttribute("aria-valuetext")`); !strings.HasPrefix(said, "request 500, ") {
 		t.Errorf("the slider says %q", said)
 	}
-	set("second", 2)
+	b.choose("second", 2)
 	b.wants("two runs", shownMaps+`.length`, 2)
 	b.wants("the second run", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, 4))
 	b.click(`document.querySelector("#map [data-zoom='2']")`)
 	b.wants("maps with the same zoom", `[...`+shownMaps+`].filter(f => Math.abs(f.querySelector(".track").clientWidth - 2 * f.querySelector(".pan").clientWidth) < 2 && f.querySelector(".pan").scrollLeft > 0).length`, 2)
-	set("first", 1)
+	b.choose("first", 1)
 	b.wants("another run", shownMaps+`[0].querySelectorAll("b").length`, boxes(1, fullest(p.Runs[1].Moments)))
 	b.wants("the second run at that request", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, fullest(p.Runs[1].Moments)))
-	set("first", 0)
-	set("at", 4)
-	set("stream", "stream 1")
+	b.choose("first", 0)
+	b.choose("at", 4)
+	b.choose("stream", "stream 1")
 	streams := 0
 	for _, s := range p.Runs[0].Moments[4].Map.Segments {
 		for _, block := range s.Blocks {
@@ -82,11 +126,11 @@ func testMoments(t *testing.T, b *browser) {
 		}
 	}
 	b.wants("of stream 1", shownMaps+`[0].querySelectorAll("b:not(.off):not(.edge)").length`, streams)
-	set("pool", "pool large") // that of stream 2
+	b.choose("pool", "pool large") // that of stream 2
 	b.wants("of no stream", shownMaps+`[0].querySelectorAll("b:not(.off)").length`, 0)
+	draws := int(b.number(`+document.querySelector(".moments").dataset.ready`))
 	b.number(`(dispatchEvent(new Event("beforeprint")), 0)`)
-	draws++
-	b.drawn(draws)
+	b.drawn(draws + 1)
 	b.wants("printed", shownMaps+`[0].querySelectorAll("b:not(.off)").length`, boxes(0, peak))
 }
 

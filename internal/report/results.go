@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -11,84 +10,63 @@ import (
 	"mlpool/internal/text"
 )
 
-// A resultColumn writes one figure of each run, given its difference from the base, or "".
-type resultColumn struct {
-	column
-	cell func(Run, stats.Difference) string
-}
-
-// resultColumns returns all columns of the table of results.
-func (p Page) resultColumns() []resultColumn {
-	number := func(v float64) string {
-		if math.IsNaN(v) {
-			return ""
-		}
-		return digits(v)
-	}
-	memory := func(n int64) string {
-		if n == 0 {
-			return ""
-		}
-		return text.Bytes(n)
-	}
+// resultColumns returns the columns of the table of results.
+func (p Page) resultColumns() []column {
 	unit, each := p.unit()
 	used := "allocated"
 	if p.Replay {
 		used = "live"
 	}
-	return []resultColumn{
-		{column{unit + " " + each, ""}, func(r Run, _ stats.Difference) string {
-			if t := r.times(); len(t) > 0 {
-				return digits(stats.Median(t))
-			}
-			return ""
-		}},
-		{column{"difference from " + p.base(), ""}, func(_ Run, d stats.Difference) string {
-			if d.Known() {
-				return percent(d.Percent)
-			}
-			return ""
-		}},
-		{column{"95 % interval", "roomy"}, func(_ Run, d stats.Difference) string { // a chart shows it too
-			if d.Known() {
-				return interval(d)
-			}
-			return ""
-		}},
-		{column{"µs in allocator a step", ""}, func(r Run, _ stats.Difference) string { return number(r.median(Epoch.allocatorTime)) }},
-		{column{"driver calls a step", ""}, func(r Run, _ stats.Difference) string { return number(r.median(Epoch.driverCalls)) }},
-		{column{"peak " + used, ""}, func(r Run, _ stats.Difference) string { allocated, _ := r.peaks(); return memory(allocated) }},
-		{column{"peak reserved", ""}, func(r Run, _ stats.Difference) string { _, reserved := r.peaks(); return memory(reserved) }},
-		{column{"reserved / " + used, ""}, func(r Run, _ stats.Difference) string {
-			allocated, reserved := r.peaks()
-			if !p.Replay || allocated == 0 || reserved == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%.2f", float64(reserved)/float64(allocated))
-		}},
-		{column{"validation accuracy", ""}, func(r Run, _ stats.Difference) string {
-			if len(r.Epochs) == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%.2f %%", 100*r.Epochs[len(r.Epochs)-1].ValAcc)
-		}},
+	all := heads("Allocator", unit+" "+each, "difference from "+p.base(), "95 % interval", "µs in allocator a step", "driver calls a step",
+		"peak "+used, "peak reserved", "reserved / "+used, "validation accuracy")
+	all[3].Class = "roomy" // a chart shows it too
+	return all
+}
+
+// resultRow returns the figures of a run, one for each column. Those that are not known are empty.
+func (p Page) resultRow(i int) (row [10]string) {
+	r, d := p.Runs[i], p.difference(i)
+	row[0] = r.Name
+	if t := r.times(); len(t) > 0 {
+		row[1] = digits(stats.Median(t))
 	}
+	if d.Known() {
+		row[2], row[3] = percent(d.Percent), interval(d)
+	}
+	allocated, reserved := r.peaks()
+	if allocated > 0 {
+		row[6] = text.Bytes(allocated)
+	}
+	if reserved > 0 {
+		row[7] = text.Bytes(reserved)
+	}
+	if p.Replay && allocated > 0 && reserved > 0 {
+		row[8] = fmt.Sprintf("%.2f", float64(reserved)/float64(allocated))
+	}
+	if n := len(r.Epochs); n > 0 {
+		row[4], row[5] = digits(r.median(Epoch.allocatorTime)), digits(r.median(Epoch.driverCalls))
+		row[9] = fmt.Sprintf("%.2f %%", 100*r.Epochs[n-1].ValAcc)
+	}
+	return row
 }
 
 // results writes the table of results, a row for each run. It omits columns that are empty for all runs.
 func (d *document) results() {
-	columns, rows := heads("Allocator"), make([]markup, len(d.Runs))
-	for _, c := range d.resultColumns() {
+	var columns []column
+	rows := make([]markup, len(d.Runs))
+	for k, c := range d.resultColumns() {
 		var texts []string
-		for i, r := range d.Runs {
-			texts = append(texts, c.cell(r, d.difference(i)))
+		for i := range d.Runs {
+			texts = append(texts, d.resultRow(i)[k])
 		}
 		if strings.Join(texts, "") == "" {
 			continue
 		}
-		columns = append(columns, c.column)
+		columns = append(columns, c)
 		for i, text := range texts {
-			rows[i] += escaped("<td%s>%s</td>", classed(c.Class), cmp.Or(text, "–"))
+			if k > 0 {
+				rows[i] += escaped("<td%s>%s</td>", classed(c.Class), cmp.Or(text, "–"))
+			}
 		}
 	}
 	caption := "Nothing was timed"

@@ -96,22 +96,3 @@ func TestGaps(t *testing.T) {
 		t.Errorf("%d lanes", len(p.Lanes))
 	}
 }
-
-func TestEscaped(t *testing.T) {
-	const bad = `<b a="'">&`
-	for _, c := range []struct {
-		got, want markup
-	}{
-		{escaped("<p>%s %d %v</p>", bad, 7, 0.5), "<p>&lt;b a=&#34;&#39;&#34;&gt;&amp; 7 0.5</p>"},
-		{escaped("%s%s", markup("<br>"), escaped("%s", "<br>")), "<br>&lt;br&gt;"},
-		{escaped("%v", roleName(bad)), "&lt;b a=&#34;&#39;&#34;&gt;&amp;"},
-		{cells("a", "<"), "<td>a</td><td>&lt;</td>"},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s, want %s", c.got, c.want)
-		}
-	}
-}
-
-// A roleName is a text with a type of its own.
-type roleName string
