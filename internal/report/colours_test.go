@@ -83,15 +83,3 @@ func TestColours(t *testing.T) {
 		}
 	}
 }
-
-// TestOperations wants one colour for operations that differ only in a number.
-func TestOperations(t *testing.T) {
-	span := func(name string, length float64) Span { return Span{Name: name, Length: length} }
-	r := Run{Recording: Recording{Step: &Timeline{Length: 100, Kernels: []Span{
-		span("weights 0", 5), span("weights 12", 5), span("gemm", 8), span("7", 1), span("model.py:12", 0.5), span("model.py:13", 0.4),
-	}}}}
-	c := Page{Runs: []Run{r}}.colours()
-	if c.of("weights 3") != "t0" || c.of("gemm") != "t1" || c.of("7") != "t2" || c.of("model.py:12") != "t3" || c.of("model.py:13") != "t4" || c.of("unknown") != "other" {
-		t.Errorf("%v", c)
-	}
-}

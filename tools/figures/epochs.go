@@ -11,13 +11,12 @@ import (
 // drawEpochs draws the time of an epoch of the headlines on each allocator, with an axis for
 // each job.
 func drawEpochs(w io.Writer, s *source) error {
-	shown := trained(s, headlines)
 	p := chart.Picture{
 		Title:    "Time of an epoch, by allocator",
 		Subtitle: plotstyle.Origin(s.notes(training), training, true) + ". Panels: width, batch, executor, precision",
-		Columns:  chart.Columns(len(shown)), Width: 200, Height: chart.BarHeight * float64(len(kinds)),
+		Columns:  chart.Columns(len(headlines)), Width: 200, Height: chart.BarHeight * float64(len(kinds)),
 	}
-	for i, j := range shown {
+	for i, j := range headlines {
 		low, high := math.Inf(1), math.Inf(-1)
 		var bars []chart.Bar
 		for k, kind := range kinds {

@@ -27,9 +27,6 @@ func TestDocuments(t *testing.T) {
 	}
 	s := &source{dir: root + "/assets"}
 	for _, p := range pictures {
-		if p.when != nil && !p.when(s) {
-			continue
-		}
 		var b bytes.Buffer
 		if err := p.draw(&b, s); err != nil {
 			t.Fatal(err)
@@ -99,52 +96,6 @@ func written(t *testing.T, name, file, text string, want []string, wrong string)
 		}
 	}
 	return dir
-}
-
-// TestBF16 adds figures of bf16 to files without them: the tables then have rows of them.
-func TestBF16(t *testing.T) {
-	drawOnly(t, "numerics_h200.csv")
-	dir := copied(t)
-	for _, c := range []struct {
-		file, of string // of: each line of it is copied
-		copy     string
-	}{
-		{"numerics_h200.csv", "\neager:tf32,", "\neager:bf16,"},
-		{"numerics_h200.csv", "\ntorch:tf32,", "\ntorch:bf16,"},
-	} {
-		path := filepath.Join(dir, "assets", c.file)
-		text := read(t, path)
-		for line := range strings.Lines(text) {
-			if rest, ok := strings.CutPrefix("\n"+line, c.of); ok {
-				text += c.copy[1:] + rest
-			}
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := run([]string{"-check", "-root", dir}, io.Discard); err == nil || !strings.Contains(err.Error(), "the table numerics is out of date") {
-		t.Errorf("error %v with figures of bf16", err)
-	}
-	if err := run([]string{"-root", dir}, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	for name, names := range map[string][]string{"assets/README.md": {"PyTorch"}} {
-		rows := map[string]string{}
-		for line := range strings.Lines(read(t, filepath.Join(dir, name))) {
-			if cells := strings.SplitN(line, " | ", 2); len(cells) == 2 {
-				rows[strings.TrimPrefix(cells[0], "| ")] = cells[1]
-			}
-		}
-		for _, of := range names {
-			if got := rows[of+", bf16"]; got == "" || got != rows[of+", tf32"] {
-				t.Errorf("%s: the row of %s, bf16 is %q, that of tf32 %q", name, of, got, rows[of+", tf32"])
-			}
-		}
-		if strings.Contains(read(t, filepath.Join(dir, name)), "784×64, eager, bf16") {
-			t.Errorf("%s: a row of a job that did not run", name)
-		}
-	}
 }
 
 // TestTorch writes tables and a picture from small CSVs of tools/torch_memory.py. Without them the tables are empty.
@@ -257,6 +208,7 @@ func TestCheck(t *testing.T) {
 		{"no replay", "assets/recorded_h200.csv", "replay,cnn warm,tlsf", "replay,cnn warm,hoard", "recorded_h200.csv: no mean_ns of scenario replay", true},
 		{"no GPU alone", "assets/scaling_h200.csv", "784,3xtf32,graph,1,64,", "784,tf32,graph,1,64,", "no line of one GPU before 784, 3xtf32 on 2", true},
 		{"no images", "assets/scaling_h200.csv", ",images_per_s,", ",image_rate,", `images_per_s of 2048, tf32 is "", not a number`, true},
+		{"no peer", "assets/peers_h200.csv", ",bf16,784,64,4,1,", ",fp8,784,64,4,1,", "peers_h200.csv: no ms of framework ours precision bf16 feat_dim 784 bsz 64 layers 4 gpus 1", true},
 		{"no all-reduce", "assets/allreduce_h200.csv", "allreduce,4 B,cudaMalloc,", "allreduce,4 B,hoard,", "allreduce_h200.csv: no mean_ns of scenario allreduce", true},
 		{"no wrapper", "assets/strategies_h200.csv", "pair,1 MiB,limit", "pair,1 MiB,hoard", "strategies_h200.csv: no mean_ns of scenario pair", true},
 		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "no line", true},

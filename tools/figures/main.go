@@ -16,8 +16,7 @@ import (
 const usage = `usage: figures [flags]
 
 Writes the tables of README.md, assets/README.md and tools/allocbench/README.md between
-their marks, and epochs.png, peers.png and torch_memory.png in assets, and ranks.png if
-more than two GPUs were measured.
+their marks, and epochs.png, peers.png, torch_memory.png and ranks.png in assets.
 
 flags:
 `
@@ -60,7 +59,7 @@ func run(args []string, stderr io.Writer) error {
 		errs = append(errs, t.put(*root, text, *check))
 	}
 	for _, p := range pictures {
-		if *check || p.when != nil && !p.when(&s) {
+		if *check {
 			continue
 		}
 		var b bytes.Buffer
@@ -76,14 +75,13 @@ func run(args []string, stderr io.Writer) error {
 type picture struct {
 	name, file string
 	draw       func(io.Writer, *source) error
-	when       func(*source) bool // nil: always
 }
 
 var pictures = []picture{
-	{"epochs", training, drawEpochs, nil},
-	{peersName, peersFile, drawPeers, nil},
-	{torchName, torchSteps, drawTorch, nil},
-	{ranksName, scalingFile, drawRanks, manyRanks},
+	{"epochs", training, drawEpochs},
+	{peersName, peersFile, drawPeers},
+	{torchName, torchSteps, drawTorch},
+	{ranksName, scalingFile, drawRanks},
 }
 
 // A table is a part of a document between marks that name it.

@@ -45,13 +45,6 @@ var exactnesses = []exactness{
 	{"bf16", bf16, bf16, "%.0f TFLOP/s, by data sheet", wgmmaBF16},
 }
 
-// exactnessesOf returns those that the file has figures of.
-func exactnessesOf(s *source) []exactness {
-	return slices.DeleteFunc(slices.Clone(exactnesses), func(e exactness) bool {
-		return e.ours == bf16 && !s.has(peersFile, key{"framework", "ours", "precision", bf16, "gpus", "1"})
-	})
-}
-
 func (e exactness) of(framework string) string {
 	if framework == "ours" {
 		return e.ours
@@ -104,11 +97,10 @@ func severalPeers(s *source) string {
 	return markdown(rows...)
 }
 
-// peersTable is the table of some shapes on one GPU. Figures of other trainers and of bf16 may be missing.
+// peersTable is the table of some shapes on one GPU. Figures of other trainers may be missing.
 func peersTable(s *source) string {
 	head := []string{"width × batch"}
-	measured := exactnessesOf(s)
-	for _, e := range measured {
+	for _, e := range exactnesses {
 		for _, p := range peers {
 			head = append(head, p.name+", "+e.of(p.framework))
 		}
@@ -116,10 +108,10 @@ func peersTable(s *source) string {
 	rows := [][]string{head}
 	for _, at := range someShapes {
 		row := []string{at[0] + "×" + at[1]}
-		for _, e := range measured {
+		for _, e := range exactnesses {
 			for _, p := range peers {
 				read := s.number
-				if p.framework == "ours" && e.ours != bf16 {
+				if p.framework == "ours" {
 					read = s.needed
 				}
 				row = append(row, digits(read(peersFile, "ms", onOneGPU(p.framework, e.of(p.framework), at)), 3))
@@ -138,7 +130,7 @@ func drawPeers(w io.Writer, s *source) error {
 		Columns:  2, Width: 340, Height: 330,
 	}
 	low, high := chart.Point{X: math.Inf(1), Y: math.Inf(1)}, chart.Point{}
-	for _, e := range exactnessesOf(s) {
+	for _, e := range exactnesses {
 		p := &chart.Plot{Title: e.title,
 			X: chart.Axis{Log: true, Grid: true, Label: "work of a step, GFLOP (log)", Text: gigaText},
 			Y: chart.Axis{Log: true, Grid: true, Label: "time of a step (log)", Text: func(seconds float64) string { return text.Duration(1e9 * seconds) }},
@@ -165,7 +157,7 @@ func drawPeers(w io.Writer, s *source) error {
 	if s.err != nil {
 		return s.err
 	}
-	for i, e := range exactnessesOf(s) {
+	for i, e := range exactnesses {
 		p := picture.Plots[i]
 		p.X.Low, p.X.High, p.Y.Low, p.Y.High = low.X/1.3, high.X*1.3, low.Y/1.6, high.Y*1.3
 		from, to := max(p.X.Low, p.Y.Low*e.rate), min(p.X.High, p.Y.High*e.rate)

@@ -70,12 +70,6 @@ func scaledTrainings(s *source) (all []scaled, most int) {
 // few reports whether a training was measured too seldom for a picture.
 func few(c scaled) bool { return len(c.weak)+len(c.strong) < 2 }
 
-// manyRanks reports whether there are trainings for a picture.
-func manyRanks(s *source) bool {
-	all, _ := scaledTrainings(s)
-	return slices.ContainsFunc(all, func(c scaled) bool { return !few(c) })
-}
-
 // drawRanks draws the efficiency of trainings on several GPUs, and that of the model of package scaling, for a host of
 // eight.
 func drawRanks(w io.Writer, s *source) error {

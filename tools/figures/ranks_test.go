@@ -25,36 +25,15 @@ var scalingBoth = strings.Replace(scalingLines, "400,0.9\n", "400,0.9\n"+scaling
 
 // TestRanks writes tables and a picture from a small CSV of tools/ranks.sh.
 func TestRanks(t *testing.T) {
-	for _, c := range []struct {
-		name, lines string
-		drawn       bool
-		want        []string // in assets/README.md
-		err         string
-	}{
-		{"four GPUs", scalingLines + scalingSmall, true, []string{
-			"\n| 2048, tf32 | 4096 | 4.00 million | 2: 4096 | 8.00 million | 2.00 | – | 400 | 90 % |\n", " | 4: 1024 | 8.00 million | 2.00 | – | 500 | 80 % |\n",
-			// 2 · 56.836 MB · 63/64 by 8 adapters in 1024 µs
-			"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n", "\n| 784×64, bf16 | 16.0 | "}, ""},
-		{"longer epochs", scalingBoth + scalingSmall, true, []string{" | 2: 4096 | 8.00 million | 2.00 | 1.75 | 400 | 90 % |\n"}, ""},
-		{"longer epochs alone", scalingSmall + strings.Replace(scalingBoth, "2048,tf32,graph,2,4096,60000", "2048,tf32,graph,2,1024,60000", 1), false, nil, "2048, tf32 on 2 has 120000 images, and no line before it with 60000"},
-		{"two GPUs", strings.Join(strings.SplitAfter(scalingLines, "\n")[:2], ""), false, []string{"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n"}, ""},
-		{"two and one in other places", scalingSmall + scalingLines, true, []string{"\n| 784×64, bf16 | 16.0 | "}, ""},
-		{"not alone", scalingLines + "2048,bf16,graph,4,4096,60000,8,1,8000000,500,0.8\n", false, nil, "no line of one GPU before 2048, bf16 on 4"},
-		{"no width", strings.ReplaceAll(scalingLines, "2048,tf32", "wide,tf32"), false, nil, `feat_dim is "wide", not a number`},
-	} {
-		dir := written(t, c.name, scalingFile, scalingHead+c.lines, c.want, c.err)
-		if c.err != "" {
-			continue
-		}
-		png, err := os.ReadFile(filepath.Join(dir, "assets", ranksName+".png"))
-		if (err == nil) != c.drawn {
-			t.Errorf("%s: the picture: %v", c.name, err)
-		}
-		if c.drawn {
-			wantColor(t, png, 0, "the first training")
-			wantColor(t, png, 1, "the second")
-		}
-	}
+	dir := written(t, "ranks", scalingFile, scalingHead+scalingBoth+scalingSmall, []string{
+		"\n| 2048, tf32 | 4096 | 4.00 million | 2: 4096 | 8.00 million | 2.00 | 1.75 | 400 | 90 % |\n", " | 4: 1024 | 8.00 million | 2.00 | – | 500 | 80 % |\n",
+		// 2 · 56.836 MB · 63/64 by 8 adapters in 1024 µs
+		"\n| 2048×4096, tf32 | 1024 | 96 % | 14 | 34 |\n", "\n| 784×64, bf16 | 16.0 | "}, "")
+	png := []byte(read(t, filepath.Join(dir, "assets", ranksName+".png")))
+	wantColor(t, png, 0, "the first training")
+	wantColor(t, png, 1, "the second")
+	alone := scalingSmall + strings.Replace(scalingBoth, "2048,tf32,graph,2,4096,60000", "2048,tf32,graph,2,1024,60000", 1)
+	written(t, "longer epochs alone", scalingFile, scalingHead+alone, nil, "2048, tf32 on 2 has 120000 images, and no line before it with 60000")
 }
 
 // TestEfficiency wants the points of the picture, of longer epochs if there are some.

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -123,11 +122,6 @@ func (s *source) float(name, column string, record map[string]string, what strin
 		s.fail("%s: %s of %s is %q, not a number", name, column, what, record[column])
 	}
 	return value
-}
-
-// has reports whether k selects a record.
-func (s *source) has(name string, k key) bool {
-	return slices.ContainsFunc(s.file(name).records, k.of)
 }
 
 // needed is like number, but the record must exist.

@@ -51,7 +51,6 @@ func markdown(rows ...[]string) string {
 	return b.String()
 }
 
-// bf16 is the precision of which files may have no figures. The tables then have no rows or columns of it.
 const bf16 = "bf16"
 
 // A job is a training that ran on each allocator.
@@ -79,13 +78,6 @@ var headlines = []job{
 }
 
 const training = "training_h200.csv"
-
-// trained returns the jobs that the file has figures of.
-func trained(s *source, jobs []job) []job {
-	return slices.DeleteFunc(slices.Clone(jobs), func(j job) bool {
-		return j.precision == bf16 && !s.has(training, key{"config", j.config, "executor", j.executor, "precision", bf16})
-	})
-}
 
 // of returns a column of the job on an allocator. It is NaN for cudaMalloc in a graph, which
 // cannot be captured.
@@ -141,7 +133,7 @@ func (j job) rankedRow(s *source) []string {
 
 func epochs(s *source) string {
 	rows := [][]string{append([]string{"width, batch, how"}, kindNames...)}
-	for _, j := range trained(s, headlines) {
+	for _, j := range headlines {
 		rows = append(rows, j.rankedRow(s))
 	}
 	host := headlines[1]
@@ -159,11 +151,10 @@ func epochs(s *source) string {
 
 func trainings(s *source) string {
 	rows := [][]string{{"width × batch, executor, precision", "`custom`", "`cuda`", "`malloc`"}}
-	for i, j := range trained(s, []job{
+	for i, j := range []job{
 		{"784×64, eager, fp32", small, "eager", "fp32"},
 		{"784×64, eager, 3xtf32", small, "eager", "3xtf32"},
 		{"784×64, eager, tf32", small, "eager", "tf32"},
-		{"784×64, eager, bf16", small, "eager", bf16},
 		{"784×64, eager, fp32, `fuse = false`, 26 allocations a step", unfused, "eager", "fp32"},
 		{"784×64, graph, 3xtf32", small, "graph", "3xtf32"},
 		{"784×64, graph, tf32", small, "graph", "tf32"},
@@ -176,7 +167,7 @@ func trainings(s *source) string {
 		{"2048×64, graph, 3xtf32", wide, "graph", "3xtf32"},
 		{"2048×64, graph, tf32", wide, "graph", "tf32"},
 		{"2048×64, graph, bf16", wide, "graph", bf16},
-	}) {
+	} {
 		if rows = append(rows, j.epochRow(s)); i == 0 {
 			j.name = "– in the allocator, µs a step of 9 allocations"
 			rows = append(rows, j.hostRow(s))
@@ -192,11 +183,8 @@ func trainings(s *source) string {
 func numerics(s *source) string {
 	rows := [][]string{{"", "largest difference of a loss, steps 0–49", "50–99", "of the mean loss of 300 steps",
 		"accuracy after 10 epochs, mean (range)", "of the best epoch, mean"}}
-	for _, r := range [][2]string{{"fp32", "eager:fp32"}, {"3xtf32", "eager:3xtf32"}, {"tf32", "eager:tf32"}, {bf16, "eager:bf16"},
-		{"PyTorch, fp32", "torch:fp32"}, {"PyTorch, tf32", "torch:tf32"}, {"PyTorch, bf16", "torch:bf16"}} {
-		if strings.HasSuffix(r[1], bf16) && !s.has("numerics_h200.csv", key{"run", r[1]}) {
-			continue
-		}
+	for _, r := range [][2]string{{"fp32", "eager:fp32"}, {"3xtf32", "eager:3xtf32"}, {"tf32", "eager:tf32"},
+		{"PyTorch, fp32", "torch:fp32"}, {"PyTorch, tf32", "torch:tf32"}} {
 		number := func(column string) float64 { return s.needed("numerics_h200.csv", column, key{"run", r[1]}) }
 		small := func(column string) string {
 			return strings.Replace(fmt.Sprintf("%.1e", number(column)), "e-0", "e-", 1)
