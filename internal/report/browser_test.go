@@ -36,11 +36,11 @@ func TestBrowser(t *testing.T) {
 // testPhone wants a page on a phone to be no wider than the screen, except for parts that
 // scroll, and the text of charts to be readable.
 func testPhone(t *testing.T, b *browser) {
-	long := samplePage()
+	long := sampleTraining()
 	for i := range long.Runs {
 		long.Runs[i].Name += ":" + strings.Repeat("strategy", 3)
 	}
-	for name, p := range map[string]Page{"sample": samplePage(), "replay": sampleReplay(), "trace": sampleTrace(3, 20, 300), "empty": {Title: "empty", Runs: []Run{{Name: "custom"}}}, "long": long} {
+	for name, p := range map[string]Page{"sample": sampleTraining(), "replay": sampleReplay(), "trace": sampleTrace(3, 20, 300), "empty": {Title: "empty", Runs: []Run{{Name: "custom"}}}, "long": long} {
 		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 		b.load(p)
 		if over := b.number(`document.scrollingElement.scrollWidth - innerWidth`); over > 0 {
@@ -66,7 +66,7 @@ func testPhone(t *testing.T, b *browser) {
 // testLanes zooms, pans, and points at boxes. It is one function, since each check continues
 // from the view of the last.
 func testLanes(t *testing.T, b *browser) {
-	b.load(samplePage())
+	b.load(sampleTraining())
 	const figure = `document.querySelector("#step .lanes")`
 	pan := figure + `.querySelector(".pan")`
 	zoom := func() float64 {
@@ -121,11 +121,11 @@ func testLanes(t *testing.T, b *browser) {
 	want("with Ctrl", zoom(), math.Exp(0.8))
 
 	b.click(figure + `.querySelector("b.t0")`)
-	if tip := b.text(figure + `.querySelector(".tip").innerText`); !strings.Contains(tip, "linear") || !strings.Contains(tip, "µs") {
+	if tip := b.text(figure + `.querySelector(".tip").innerText`); !strings.Contains(tip, "weights") || !strings.Contains(tip, "µs") {
 		t.Errorf("the tip says %q", tip)
 	}
 	b.click(`document.querySelector("#map b.free")`)
-	if tip := b.text(`document.querySelector("#map .tip").innerText`); !strings.Contains(tip, "free, ") || !strings.Contains(tip, "0x7f2a") {
+	if tip := b.text(`document.querySelector("#map .tip").innerText`); !strings.Contains(tip, "free, ") || !strings.Contains(tip, "stream 7") {
 		t.Errorf("the tip says %q", tip)
 	}
 }
@@ -133,7 +133,7 @@ func testLanes(t *testing.T, b *browser) {
 // testPinch zooms with two fingers.
 func testPinch(t *testing.T, b *browser) {
 	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
-	b.load(samplePage())
+	b.load(sampleTraining())
 	got := b.number(`(() => {
 		const pan = document.querySelector("#map .pan");
 		const send = (type, ...x) => pan.dispatchEvent(new TouchEvent(type, {cancelable: true,
@@ -149,7 +149,7 @@ func testPinch(t *testing.T, b *browser) {
 
 // testDark wants other colours of the page and its charts in the dark.
 func testDark(t *testing.T, b *browser) {
-	b.load(samplePage())
+	b.load(sampleTraining())
 	colours := func(scheme string) string {
 		b.scheme(scheme)
 		b.screenshot("report-sample-" + scheme + ".png")
@@ -165,7 +165,7 @@ func testDark(t *testing.T, b *browser) {
 
 // testPrint prints on A4 at any zoom and scheme. Nothing may be wider than the paper.
 func testPrint(t *testing.T, b *browser) {
-	six := samplePage()
+	six := sampleTraining()
 	six.Runs = append(six.Runs, six.Runs[:2]...)
 	for i := range six.Runs {
 		r := &six.Runs[i]
@@ -174,7 +174,7 @@ func testPrint(t *testing.T, b *browser) {
 	}
 	b.media("print")
 	b.do(chromedp.EmulateViewport(680, 1000)) // 180 mm
-	for name, p := range map[string]Page{"sample": samplePage(), "replay": sampleReplay(), "six runs": six, "trace": sampleTrace(3, 20, 300)} {
+	for name, p := range map[string]Page{"sample": sampleTraining(), "replay": sampleReplay(), "six runs": six, "trace": sampleTrace(3, 20, 300)} {
 		b.load(p)
 		if over := b.number(`Math.max(0, ...[...document.querySelectorAll("main *")].filter(e => !e.closest("svg,.track")).map(e => e.getBoundingClientRect().right)) - innerWidth`); over > 0 {
 			t.Errorf("%s: cut off by %g pixels: %s", name, over, b.text(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest("svg,.track")).slice(0, 5).map(e => e.outerHTML.slice(0, 80)).join("\n")`))
@@ -186,7 +186,7 @@ func testPrint(t *testing.T, b *browser) {
 	b.media("")
 	b.do(chromedp.EmulateViewport(1100, 800))
 	b.scheme("dark")
-	b.load(samplePage())
+	b.load(sampleTraining())
 	b.click(`document.querySelector("#step button")`)
 	pdf := run(b, chromedp.PrintToPDF(chromedp.PDFPrintBackground(), chromedp.PDFPaper(chromedp.PaperA4)))
 	if n := bytes.Count(pdf, []byte("/Type /Page\n")); !bytes.HasPrefix(pdf, []byte("%PDF-")) || n < 3 || n > 12 {

@@ -58,7 +58,7 @@ func TestTracePage(t *testing.T) {
 func TestEscapes(t *testing.T) {
 	const bad = `</script></template><script>alert(1)</script><img src=x onerror=alert(2)>"'` + "\u2028"
 	tag := bad + strings.Repeat("é", 5000) + bad
-	trained, p := samplePage(), sampleTrace(2, 5, 40)
+	trained, p := sampleTraining(), sampleTrace(2, 5, 40)
 	trained.Title, p.Title = bad, bad
 	for i := range trained.Runs {
 		r := &trained.Runs[i]

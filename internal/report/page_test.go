@@ -78,7 +78,7 @@ func sections(root *html.Node) (ids []string) {
 
 // TestSelfContained wants a page that loads nothing, and describes its charts to screen readers.
 func TestSelfContained(t *testing.T) {
-	text, root := written(t, samplePage())
+	text, root := written(t, sampleTraining())
 	if n := len(text); n > 2<<20 {
 		t.Errorf("%d bytes", n)
 	}
@@ -121,7 +121,7 @@ func TestWriteFails(t *testing.T) {
 	if err := Write(&bytes.Buffer{}, Page{}); err == nil {
 		t.Error("a page without runs is no error")
 	}
-	if err := Write(failing{}, samplePage()); !errors.Is(err, errFull) {
+	if err := Write(failing{}, sampleTraining()); !errors.Is(err, errFull) {
 		t.Errorf("a full disk: %v", err)
 	}
 }
