@@ -152,21 +152,21 @@ type handle struct {
 }
 
 // handOut marks the handle as live and returns its Block, whose memory is at addr.
-func (d *handle) handOut(addr uintptr, asked int64, s Stream, tag string) Block {
-	d.gen++
-	d.asked, d.stream = asked, s
-	if len(d.tag) != len(tag) || unsafe.StringData(d.tag) != unsafe.StringData(tag) {
-		d.tag = tag // usually the same constant, so this is rare
+func (h *handle) handOut(addr uintptr, asked int64, s Stream, tag string) Block {
+	h.gen++
+	h.asked, h.stream = asked, s
+	if len(h.tag) != len(tag) || unsafe.StringData(h.tag) != unsafe.StringData(tag) {
+		h.tag = tag // usually the same constant, so this is rare
 	}
-	return Block{Addr: addr, Size: asked, Gen: d.gen, rec: d}
+	return Block{Addr: addr, Size: asked, Gen: h.gen, rec: h}
 }
 
 // isLive reports whether the handle's block is live.
-func (d *handle) isLive() bool { return d.gen&1 != 0 }
+func (h *handle) isLive() bool { return h.gen&1 != 0 }
 
-// check returns an error unless b, whose handle is d and whose memory is at addr, is live.
-func (d *handle) check(b Block, addr uintptr) error {
-	if d.gen != b.Gen || !d.isLive() {
+// check returns an error unless b, whose handle is h and whose memory is at addr, is live.
+func (h *handle) check(b Block, addr uintptr) error {
+	if h.gen != b.Gen || !h.isLive() {
 		return ErrDoubleFree
 	}
 	if addr != b.Addr {
@@ -175,8 +175,8 @@ func (d *handle) check(b Block, addr uintptr) error {
 	return nil
 }
 
-func (d *handle) describe(addr uintptr) LiveBlock {
-	return LiveBlock{Addr: addr, Bytes: d.asked, Stream: d.stream, Tag: d.tag}
+func (h *handle) describe(addr uintptr) LiveBlock {
+	return LiveBlock{Addr: addr, Bytes: h.asked, Stream: h.stream, Tag: h.tag}
 }
 
 // owner returns the owner of b's handle, nil if it has none.

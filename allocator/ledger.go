@@ -336,8 +336,8 @@ func (o *handedOut) share(b Block) error {
 	return nil
 }
 
-func (o *handedOut) clear() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.blocks)
+func (h *handedOut) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.blocks)
 }

@@ -64,22 +64,22 @@ type budget struct{ most, used atomic.Int64 }
 
 // take adds size to the bytes used if they stay within the limit. A request that does not
 // fit leaves the count alone, so it makes no other fail. used is the count before.
-func (t *budget) take(size int64) (used int64, ok bool) {
+func (b *budget) take(size int64) (used int64, ok bool) {
 	for {
-		used := t.used.Load()
-		if size > t.most.Load()-used {
+		used := b.used.Load()
+		if size > b.most.Load()-used {
 			return used, false
 		}
-		if t.used.CompareAndSwap(used, used+size) {
+		if b.used.CompareAndSwap(used, used+size) {
 			return used, true
 		}
 	}
 }
 
 // give takes size off the bytes used. A nil budget has none.
-func (t *budget) give(size int64) {
-	if t != nil {
-		t.used.Add(-size)
+func (b *budget) give(size int64) {
+	if b != nil {
+		b.used.Add(-size)
 	}
 }
 

@@ -249,22 +249,22 @@ func segmentAt(segments []MapSegment, addr uintptr) *MapSegment {
 	return &segments[i]
 }
 
-// fill sorts the blocks of g and fills the gaps between them with the blocks that hole
+// fill sorts the blocks of s and fills the gaps between them with the blocks that hole
 // returns.
-func (g *MapSegment) fill(hole func(MapBlock) []MapBlock) {
-	slices.SortFunc(g.Blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
+func (s *MapSegment) fill(hole func(MapBlock) []MapBlock) {
+	slices.SortFunc(s.Blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
 	var covered []MapBlock
-	at := g.Addr
+	at := s.Addr
 	open := func(to uintptr) {
 		if to > at {
 			covered = append(covered, hole(MapBlock{Addr: at, Bytes: int64(to - at)})...)
 		}
 	}
-	for _, b := range g.Blocks {
+	for _, b := range s.Blocks {
 		open(b.Addr)
 		covered = append(covered, b)
 		at = b.Addr + uintptr(b.Bytes)
 	}
-	open(g.Addr + uintptr(g.Bytes))
-	g.Blocks = covered
+	open(s.Addr + uintptr(s.Bytes))
+	s.Blocks = covered
 }

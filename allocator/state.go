@@ -149,19 +149,19 @@ const sizeClasses = order.Classes
 func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 
 // counts returns the numbers of blocks handed out and freed.
-func (st *heapStats) counts() (allocs, frees int64) {
-	for i := range st.classes {
-		allocs += st.classes[i].allocs
-		frees += st.classes[i].frees
+func (s *heapStats) counts() (allocs, frees int64) {
+	for i := range s.classes {
+		allocs += s.classes[i].allocs
+		frees += s.classes[i].frees
 	}
 	return allocs, frees
 }
 
 // add adds the counts of o, all of whose blocks were freed or moved.
-func (st *heapStats) add(o *heapStats) {
+func (s *heapStats) add(o *heapStats) {
 	for i, c := range o.classes {
-		st.classes[i].allocs += c.allocs
-		st.classes[i].frees += c.frees
+		s.classes[i].allocs += c.allocs
+		s.classes[i].frees += c.frees
 	}
 }
 

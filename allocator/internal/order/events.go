@@ -42,19 +42,19 @@ type Events struct {
 }
 
 // Record returns an event that marks the work queued on s so far.
-func (c *Events) Record(s Stream) (event uintptr, err error) {
-	c.mu.Lock()
-	if last := len(c.idle) - 1; last >= 0 {
-		event, c.idle = c.idle[last], c.idle[:last]
+func (e *Events) Record(s Stream) (event uintptr, err error) {
+	e.mu.Lock()
+	if last := len(e.idle) - 1; last >= 0 {
+		event, e.idle = e.idle[last], e.idle[:last]
 	}
-	c.mu.Unlock()
+	e.mu.Unlock()
 	if event == 0 {
-		if event, err = c.Driver.NewEvent(); err != nil {
+		if event, err = e.Driver.NewEvent(); err != nil {
 			return 0, err
 		}
 	}
-	if err := c.Driver.RecordEvent(event, s); err != nil {
-		c.Release(event)
+	if err := e.Driver.RecordEvent(event, s); err != nil {
+		e.Release(event)
 		return 0, err
 	}
 	return event, nil
@@ -62,84 +62,84 @@ func (c *Events) Record(s Stream) (event uintptr, err error) {
 
 // Release takes back an event that nothing waits for. If the driver refuses to free it, it is kept
 // for Close to try again.
-func (c *Events) Release(event uintptr) {
-	c.mu.Lock()
-	ended := c.ended
-	c.mu.Unlock()
-	if ended && c.Driver.FreeEvent(event) == nil {
+func (e *Events) Release(event uintptr) {
+	e.mu.Lock()
+	ended := e.ended
+	e.mu.Unlock()
+	if ended && e.Driver.FreeEvent(event) == nil {
 		return
 	}
-	c.mu.Lock()
-	c.idle = append(c.idle, event)
-	c.mu.Unlock()
+	e.mu.Lock()
+	e.idle = append(e.idle, event)
+	e.mu.Unlock()
 }
 
 // Sync waits on the host for the work queued on s so far.
-func (c *Events) Sync(s Stream) error {
-	event, err := c.Record(s)
+func (e *Events) Sync(s Stream) error {
+	event, err := e.Record(s)
 	if err != nil {
 		return err
 	}
-	defer c.Release(event)
-	return c.Driver.SyncEvent(event)
+	defer e.Release(event)
+	return e.Driver.SyncEvent(event)
 }
 
 // Order makes stream to wait, on the device, for the work queued on from so far.
-func (c *Events) Order(from, to Stream) error {
-	event, err := c.Record(from)
+func (e *Events) Order(from, to Stream) error {
+	event, err := e.Record(from)
 	if err != nil {
 		return err
 	}
-	defer c.Release(event)
-	return c.Driver.WaitEvent(to, event)
+	defer e.Release(event)
+	return e.Driver.WaitEvent(to, event)
 }
 
 // Take empties the cache for good.
-func (c *Events) Take() []uintptr {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	idle := c.idle
-	c.idle, c.ended = nil, true
+func (e *Events) Take() []uintptr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	idle := e.idle
+	e.idle, e.ended = nil, true
 	return idle
 }
 
 // Trim returns idle events to the driver and keeps those that it refuses.
-func (c *Events) Trim(errs *[]error) {
-	c.mu.Lock()
-	idle := c.idle
-	c.idle = nil
-	c.mu.Unlock()
-	kept := undo.GiveBack(idle, func(event uintptr) error { return c.Driver.FreeEvent(event) }, errs)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.idle = append(c.idle, kept...)
+func (e *Events) Trim(errs *[]error) {
+	e.mu.Lock()
+	idle := e.idle
+	e.idle = nil
+	e.mu.Unlock()
+	kept := undo.GiveBack(idle, func(event uintptr) error { return e.Driver.FreeEvent(event) }, errs)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.idle = append(e.idle, kept...)
 }
 
 // Close is Trim for good.
-func (c *Events) Close() error {
-	c.mu.Lock()
-	c.ended = true
-	c.mu.Unlock()
+func (e *Events) Close() error {
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
 	var errs []error
-	c.Trim(&errs)
+	e.Trim(&errs)
 	return errors.Join(errs...)
 }
 
 // Closed reports whether Close has nothing left to do.
-func (c *Events) Closed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.idle) == 0
+func (e *Events) Closed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.idle) == 0
 }
 
 // Pass orders stream s after the event, and reports whether it could. To query the event, the Driver
 // must be a [Querier].
-func (c *Events) Pass(event uintptr, s Stream, how Mode) (bool, error) {
+func (e *Events) Pass(event uintptr, s Stream, how Mode) (bool, error) {
 	switch how {
 	case DeviceWaits:
-		return true, c.Driver.WaitEvent(s, event)
+		return true, e.Driver.WaitEvent(s, event)
 	case HostWaits:
-		return true, c.Driver.SyncEvent(event)
+		return true, e.Driver.SyncEvent(event)
 	}
-	return c.Driver.(Querier).QueryEvent(event)
+	return e.Driver.(Querier).QueryEvent(event)
 }

@@ -19,13 +19,13 @@ type FreeRun struct {
 
 // join reports whether neighbouring chunks a and b would be in one segment once the heap has both: its
 // chunks for small blocks are separate.
-func (t *FreeRun) join(a, b *Chunk) bool {
-	small := func(c *Chunk) bool { return c.holder == t.holder && c.rng.Small }
-	return t.holder == nil || small(a) == small(b)
+func (r *FreeRun) join(a, b *Chunk) bool {
+	small := func(c *Chunk) bool { return c.holder == r.holder && c.rng.Small }
+	return r.holder == nil || small(a) == small(b)
 }
 
 // Start returns the address of the first free byte.
-func (t *FreeRun) Start() uintptr { return t.chunks[0].Addr + uintptr(t.offset) }
+func (r *FreeRun) Start() uintptr { return r.chunks[0].Addr + uintptr(r.offset) }
 
 // stretches calls yield for each FreeRun in a row of chunks by address. h may use parts of its own chunks,
 // and whole unused chunks of other heaps. A row has no chunk twice. Each
@@ -129,11 +129,11 @@ func (s *Space) byAddress() []Mapped {
 // To sort more than 1/sortShare of the chunks takes longer than to look at all of them.
 const sortShare = 16
 
-// changes returns the number of changes to another heap than h along the first size bytes of t.
-func (t *FreeRun) changes(h *Holder, size int64) (changes int) {
+// changes returns the number of changes to another heap than h along the first size bytes of r.
+func (r *FreeRun) changes(h *Holder, size int64) (changes int) {
 	last := h
-	size += t.offset
-	for _, m := range t.chunks {
+	size += r.offset
+	for _, m := range r.chunks {
 		if g := m.Chunk.holder; g != last {
 			if last = g; g != h {
 				changes++
@@ -149,16 +149,16 @@ func (t *FreeRun) changes(h *Holder, size int64) (changes int) {
 // A Span is free bytes of one or several chunks that are neighbours.
 type Span struct{ Lo, Hi uintptr }
 
-// Spans returns the spans of the first size bytes of t, at the chunks' own addresses.
-func (t *FreeRun) Spans(size int64) []Span {
+// Spans returns the spans of the first size bytes of r, at the chunks' own addresses.
+func (r *FreeRun) Spans(size int64) []Span {
 	var all []Span
-	skip := uintptr(t.offset)
-	for i, m := range t.chunks {
+	skip := uintptr(r.offset)
+	for i, m := range r.chunks {
 		lo, hi := m.Chunk.addr+skip, m.Chunk.end()
 		if int64(hi-lo) > size {
 			hi = lo + uintptr(size)
 		}
-		if last := len(all) - 1; last >= 0 && all[last].Hi == lo && t.join(t.chunks[i-1].Chunk, m.Chunk) {
+		if last := len(all) - 1; last >= 0 && all[last].Hi == lo && r.join(r.chunks[i-1].Chunk, m.Chunk) {
 			all[last].Hi = hi
 		} else {
 			all = append(all, Span{lo, hi})
@@ -225,36 +225,36 @@ func (s *Space) Fragments(h *Holder, size, grain int64) (spans []Span, missing i
 	return spans, 0
 }
 
-// whole returns the whole chunks of t, at their own addresses.
-func (t *FreeRun) whole() Span {
-	first, last := t.chunks[0].Chunk, t.chunks[len(t.chunks)-1].Chunk
+// whole returns the whole chunks of r, at their own addresses.
+func (r *FreeRun) whole() Span {
+	first, last := r.chunks[0].Chunk, r.chunks[len(r.chunks)-1].Chunk
 	lo, hi := first.addr, last.end()
-	if t.offset > 0 {
+	if r.offset > 0 {
 		lo = first.end()
 	}
-	if t.free() < hi {
+	if r.free() < hi {
 		hi = last.addr
 	}
 	return Span{lo, max(lo, hi)}
 }
 
-// free returns the end of t at the chunks' own addresses.
-func (t *FreeRun) free() uintptr {
-	return t.chunks[0].Chunk.addr + uintptr(t.offset) + uintptr(t.Size)
+// free returns the end of r at the chunks' own addresses.
+func (r *FreeRun) free() uintptr {
+	return r.chunks[0].Chunk.addr + uintptr(r.offset) + uintptr(r.Size)
 }
 
-// opens returns the bytes of t before the first whole chunk.
-func (t *FreeRun) opens() int64 {
-	if t.offset == 0 {
+// opens returns the bytes of r before the first whole chunk.
+func (r *FreeRun) opens() int64 {
+	if r.offset == 0 {
 		return 0
 	}
-	return min(t.chunks[0].Chunk.size-t.offset, t.Size)
+	return min(r.chunks[0].Chunk.size-r.offset, r.Size)
 }
 
-// closes returns the bytes of t from the first whole chunk on, without those in a taken chunk.
-func (t *FreeRun) closes(taken *Chunk) int64 {
-	lo, hi := t.whole().Lo, t.free()
-	if last := t.chunks[len(t.chunks)-1].Chunk; last == taken && last.addr < hi {
+// closes returns the bytes of r from the first whole chunk on, without those in a taken chunk.
+func (r *FreeRun) closes(taken *Chunk) int64 {
+	lo, hi := r.whole().Lo, r.free()
+	if last := r.chunks[len(r.chunks)-1].Chunk; last == taken && last.addr < hi {
 		hi = last.addr
 	}
 	if hi <= lo {

@@ -45,28 +45,28 @@ type Slack struct {
 }
 
 // Share returns n if slack is 1/n of the peak.
-func (k *Slack) Share() int64 { return slackShares[k.step] }
+func (s *Slack) Share() int64 { return slackShares[s.step] }
 
 // Observe adjusts the slack. The arguments are totals: chunks mapped in stitches, moves between streams,
 // requests.
-func (k *Slack) Observe(mappings, moves, requests int64) {
-	passed := requests - k.requests
-	k.stitching = max(k.stitching+requestsPerMapped*(mappings-k.mappings)-passed, 0)
-	k.moving = max(k.moving+requestsPerMove*(moves-k.moves)-passed, 0)
-	k.mappings, k.moves, k.requests = mappings, moves, requests
+func (s *Slack) Observe(mappings, moves, requests int64) {
+	passed := requests - s.requests
+	s.stitching = max(s.stitching+requestsPerMapped*(mappings-s.mappings)-passed, 0)
+	s.moving = max(s.moving+requestsPerMove*(moves-s.moves)-passed, 0)
+	s.mappings, s.moves, s.requests = mappings, moves, requests
 	switch {
-	case k.stitching > requestsPerMapped*stitchBurst:
-		k.change(max(min(k.step+1, mostForStitches), k.step))
-	case k.moving > requestsPerMove*moveBurst:
-		k.change(min(max(k.step+1, leastForMoves), len(slackShares)-1))
-	case requests-k.since > calmRequests && k.step > 0:
-		k.change(k.step - 1)
+	case s.stitching > requestsPerMapped*stitchBurst:
+		s.change(max(min(s.step+1, mostForStitches), s.step))
+	case s.moving > requestsPerMove*moveBurst:
+		s.change(min(max(s.step+1, leastForMoves), len(slackShares)-1))
+	case requests-s.since > calmRequests && s.step > 0:
+		s.change(s.step - 1)
 	}
 }
 
 // change sets the step and restarts the counts.
-func (k *Slack) change(step int) {
-	k.Grew = k.Grew || step > k.step
-	k.step, k.since = step, k.requests
-	k.stitching, k.moving = 0, 0
+func (s *Slack) change(step int) {
+	s.Grew = s.Grew || step > s.step
+	s.step, s.since = step, s.requests
+	s.stitching, s.moving = 0, 0
 }

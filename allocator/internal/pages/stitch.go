@@ -151,11 +151,11 @@ func (s *Space) Use(t *Stitch, h *Holder, addr uintptr, size int64) {
 	t.UsedBy(h)
 }
 
-// UsedBy records that h uses addresses of t.
-func (t *Stitch) UsedBy(h *Holder) {
-	t.Leaving = false
-	t.Users = slices.DeleteFunc(t.Users, func(o *Holder) bool { return o == h || o.Gone })
-	t.Users = append(t.Users, h)
+// UsedBy records that h uses addresses of s.
+func (s *Stitch) UsedBy(h *Holder) {
+	s.Leaving = false
+	s.Users = slices.DeleteFunc(s.Users, func(o *Holder) bool { return o == h || o.Gone })
+	s.Users = append(s.Users, h)
 }
 
 // mostMapped returns the number of mappings in stitches above which some are unmapped.
@@ -189,12 +189,12 @@ func (s *Space) Postpone(t *Stitch) {
 	t.used, t.Leaving = s.uses, false
 }
 
-// Len returns the number of chunks mapped in t.
-func (t *Stitch) Len() int { return len(t.chunks) }
+// Len returns the number of chunks mapped in s.
+func (s *Stitch) Len() int { return len(s.chunks) }
 
-// Mapped calls yield for the chunks that are mapped in t, by address, with their bytes.
-func (t *Stitch) Mapped(yield func(addr uintptr, bytes int64) bool) {
-	for _, m := range t.chunks {
+// Mapped calls yield for the chunks that are mapped in s, by address, with their bytes.
+func (s *Stitch) Mapped(yield func(addr uintptr, bytes int64) bool) {
+	for _, m := range s.chunks {
 		if m.Chunk != nil && !yield(m.Addr, m.Chunk.size) {
 			return
 		}

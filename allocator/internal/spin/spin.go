@@ -34,19 +34,19 @@ var longestPause = func() int {
 	return longest
 }()
 
-func (l *Mutex) Lock() {
-	if !l.held.CompareAndSwap(0, 1) {
-		l.wait()
+func (m *Mutex) Lock() {
+	if !m.held.CompareAndSwap(0, 1) {
+		m.wait()
 	}
 }
 
 // TryLock takes the lock if no thread holds it, and reports whether it did. It never waits.
-func (l *Mutex) TryLock() bool { return l.held.CompareAndSwap(0, 1) }
+func (m *Mutex) TryLock() bool { return m.held.CompareAndSwap(0, 1) }
 
-func (l *Mutex) Unlock() { l.held.Store(0) }
+func (m *Mutex) Unlock() { m.held.Store(0) }
 
 // wait takes the lock when it becomes free.
-func (l *Mutex) wait() {
+func (m *Mutex) wait() {
 	pause := shortest
 	for look := 1; ; look++ {
 		switch {
@@ -59,7 +59,7 @@ func (l *Mutex) wait() {
 		default:
 			time.Sleep(sleep)
 		}
-		if l.held.Load() == 0 && l.held.CompareAndSwap(0, 1) {
+		if m.held.Load() == 0 && m.held.CompareAndSwap(0, 1) {
 			return
 		}
 	}
