@@ -161,18 +161,6 @@ func (p *Pool) ResetPeaks() {
 	p.forgetPeak()
 }
 
-// allocated returns the bytes of live blocks or, with very many heaps, the bytes reserved.
-func (p *Pool) allocated() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.list) > peakHeaps {
-		return p.reserved
-	}
-	var bytes int64
-	p.everyHeap(func(h *heap) { bytes += h.stats.allocated })
-	return bytes
-}
-
 // Live implements [Allocator].
 func (p *Pool) Live() []LiveBlock {
 	p.mu.Lock()

@@ -104,20 +104,6 @@ func TestMapOfRandomCalls(t *testing.T) {
 	}
 }
 
-// segmentOf returns the segment that has a live block at addr.
-func segmentOf(t *testing.T, m allocator.Map, addr uintptr) allocator.MapSegment {
-	t.Helper()
-	for _, g := range m.Segments {
-		for _, b := range g.Blocks {
-			if b.Addr == addr && b.State == allocator.MapLive {
-				return g
-			}
-		}
-	}
-	t.Fatalf("no live block at %#x in %+v", addr, m)
-	return allocator.MapSegment{}
-}
-
 // TestMapOfOthers: each block of an allocator without segments is one, and decorators show
 // what they wrap.
 func TestMapOfOthers(t *testing.T) {

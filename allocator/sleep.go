@@ -106,13 +106,6 @@ func (p *Pool) ready() error {
 	return nil
 }
 
-// isAsleep reports whether Alloc returns ErrAsleep.
-func (p *Pool) isAsleep() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sleep.asleep
-}
-
 // settle waits on the host for all work on the memory of the pool, as far as it knows the streams.
 func (p *Pool) settle() error {
 	done := map[Stream]bool{}

@@ -51,7 +51,6 @@ const (
 	Unused State = iota // the record describes no memory
 	Free                // to be taken
 	Cached              // freed, and kept as it is for the next request of its size
-	Lent                // a range of another heap
 	Owned               // the first of the states that the owner gives blocks it took
 )
 

@@ -11,10 +11,7 @@ func (h *Heap) Check() error {
 		}
 		reserved += g.Size
 		for n := g.first; n != nil; n = n.next {
-			switch n.State {
-			case Lent:
-				reserved -= n.size
-			case Cached:
+			if n.State == Cached {
 				cached++
 			}
 		}
@@ -42,7 +39,7 @@ func (h *Heap) checkRange(g *Range) error {
 			return fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
 		case n.prev != left || (n == g.first || n == g.last) && n.rng != g || n.IsApart() || n.IsSmall() != g.Small:
 			return fmt.Errorf("block at %#x has wrong links", n.addr)
-		case n.State == Unused || n.State == Lent && !h.opt.Reclaims:
+		case n.State == Unused:
 			return fmt.Errorf("block at %#x has state %d", n.addr, n.State)
 		case left != nil && n.State == Free && left.State == Free && h.place.joins(left, n):
 			return fmt.Errorf("free blocks at %#x and %#x are not joined", left.addr, n.addr)
@@ -51,9 +48,6 @@ func (h *Heap) checkRange(g *Range) error {
 	}
 	if g.last != left || g.Owner != h.owner {
 		return fmt.Errorf("range %#x does not know its last block, or its owner", g.Addr)
-	}
-	if whole := g.first.State == Free && g.first.Whole(); g.indexed != whole {
-		return fmt.Errorf("range %#x is indexed as unused: %v, want %v", g.Addr, g.indexed, whole)
 	}
 	if addr != g.Addr+uintptr(g.Size) {
 		return fmt.Errorf("blocks of range %#x end at %#x, not %#x", g.Addr, addr, g.Addr+uintptr(g.Size))

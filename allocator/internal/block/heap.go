@@ -12,9 +12,6 @@ type Owner interface {
 type Options struct {
 	Strategy string         // one of Strategies
 	Chooser  func() Chooser // if not nil, makes the strategies in its place
-	// With Reclaims, a range that this heap had lent, and that is back and unused, rejoins the block it
-	// was cut from.
-	Reclaims bool
 }
 
 // A Heap has the blocks of some ranges.
@@ -26,8 +23,7 @@ type Heap struct {
 	cache cache
 
 	ranges   rangeList
-	unused   rangeIndex
-	reserved int64   // bytes of all ranges, without lent ones
+	reserved int64   // bytes of all ranges
 	spares   *Node   // unused records, by down
 	loose    []*Node // that were freed or split off and have not joined yet
 	joined   []*Node // room for the next ones
@@ -94,15 +90,9 @@ func (h *Heap) Coalesce(n *Node) {
 
 // list makes n a free block of the placement.
 func (h *Heap) list(n *Node) {
-	if n.Whole() && n.rng.Lender != nil && h.opt.Reclaims {
-		h.reclaim(n)
-		return
-	}
 	n.State = Free
 	h.addFree(n)
-	if n.Whole() {
-		h.unused.add(n.rng)
-	} else if h.place.lazy() && !n.loose {
+	if !n.Whole() && h.place.lazy() && !n.loose {
 		n.loose = true
 		h.loose = append(h.loose, n)
 	}
@@ -152,24 +142,6 @@ func (h *Heap) flushCache() {
 // Close forgets everything that the heap holds. What is freed afterwards stays as it is.
 func (h *Heap) Close() {
 	*h = Heap{owner: h.owner, place: &arena{}, cache: cache{off: true}}
-}
-
-// TakeBack makes g, which was lent and is in no heap, a free block again.
-func (h *Heap) TakeBack(g *Range) {
-	n := g.Lender
-	h.reserved += n.size
-	h.Coalesce(n)
-}
-
-// reclaim takes back a lent range that came here with the blocks in it, now that all of it
-// is the free block n.
-func (h *Heap) reclaim(n *Node) {
-	g := n.rng
-	h.discard(n)
-	g.first = nil
-	h.ranges.remove(g)
-	h.reserved -= g.Size
-	h.TakeBack(g)
 }
 
 // addFree makes n a block of the placement.

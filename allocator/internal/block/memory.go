@@ -14,18 +14,11 @@ func (h *Heap) Ranges(yield func(g *Range) bool) {
 // RangeCount returns the number of the heap's ranges.
 func (h *Heap) RangeCount() int { return h.ranges.count }
 
-// Reserved returns the bytes of all ranges, without lent ones.
+// Reserved returns the bytes of all ranges.
 func (h *Heap) Reserved() int64 { return h.reserved }
 
 // RangeSize returns the bytes that a new range should have for a request of bytes.
 func (h *Heap) RangeSize(bytes int64) int64 { return h.place.rangeSize(bytes) }
-
-// Adopt adds g, which no heap holds, and returns its one block, which is free.
-func (h *Heap) Adopt(g *Range) *Node {
-	n := h.Hold(g)
-	h.list(n)
-	return n
-}
 
 // Hold adds g, which no heap holds, and returns its one block, which no list holds.
 func (h *Heap) Hold(g *Range) *Node {
@@ -42,34 +35,9 @@ func (h *Heap) Hold(g *Range) *Node {
 	return n
 }
 
-// ListFree makes n, which no list holds and which has no free neighbour, free.
-func (h *Heap) ListFree(n *Node) { h.list(n) }
-
-// Detach removes g, which is unused, from the heap.
-func (h *Heap) Detach(g *Range) {
-	h.unused.remove(g)
-	h.removeFree(g.first)
-	h.discard(g.first)
-	g.first = nil
-	h.ranges.remove(g)
-	h.reserved -= g.Size
-}
-
-// Lend makes part of n, a free block, a range for another heap. It has size bytes, rounded as the
-// strategy does.
-func (h *Heap) Lend(n *Node, size int64) *Range {
-	h.Carve(n, size)
-	n.State = Lent
-	h.reserved -= n.size
-	return &Range{Addr: n.addr, Size: n.size, Lender: n}
-}
-
 // TakeOver moves g, with all that is in it, from one heap to another. It calls moved for
 // the blocks that are not free.
 func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
-	if g.indexed {
-		from.unused.remove(g)
-	}
 	g.prev, g.next = nil, nil
 	g.Owner = h.owner
 	h.ranges.add(g)
@@ -89,11 +57,6 @@ func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
 // Join joins left and right, neighbouring ranges of the heap. The larger one, which it returns, takes
 // over the other.
 func (h *Heap) Join(left, right *Range) (joined, other *Range) {
-	for _, g := range [...]*Range{left, right} {
-		if g.indexed {
-			h.unused.remove(g)
-		}
-	}
 	a, b := left.last, right.first
 	if a.State == Free { // a placement may look at a block's right neighbour
 		h.removeFree(a)
@@ -146,33 +109,8 @@ func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 		g.end(left)
 		g.Size = int64(lo - g.Addr)
 		h.ranges.add(rest)
-		h.indexUnused(rest)
 	}
-	h.indexUnused(g)
 	return rest
-}
-
-// indexUnused lists g if it is unused.
-func (h *Heap) indexUnused(g *Range) {
-	if n := g.first; n.Whole() && n.State == Free && !g.indexed {
-		h.unused.add(g)
-	}
-}
-
-// FittingUnused returns an unused range of at least size bytes, or nil.
-func (h *Heap) FittingUnused(size int64) *Range { return h.unused.fitting(size) }
-
-// AnyUnused returns an unused range, a large one first, or nil.
-func (h *Heap) AnyUnused() *Range { return h.unused.any() }
-
-// UnusedBytes returns the bytes of the unused ranges.
-func (h *Heap) UnusedBytes() (bytes int64) {
-	for _, g := range h.unused.first {
-		for ; g != nil; g = g.down {
-			bytes += g.Size
-		}
-	}
-	return bytes
 }
 
 // Changes returns the changes since the last call; ok is false if they are not known. They are valid
@@ -182,16 +120,16 @@ func (h *Heap) Changes() (all []Change, ok bool) {
 	return all, h.changes.kept
 }
 
-// Watch calls visit for the free blocks of at least least bytes, and starts the log of Changes. If the
+// Watch calls visit for the free blocks of min bytes or more, and starts the log of Changes. If the
 // strategy does not list blocks by size, smaller ones count too.
-func (h *Heap) Watch(least int64, visit func(c *Change)) {
+func (h *Heap) Watch(min int64, visit func(c *Change)) {
 	if _, all := h.place.(interface{ visitsAll() }); all {
-		least = 0
+		min = 0
 	}
-	h.changes = changes{kept: true, all: h.changes.all[:0], least: least, most: h.changes.most}
+	h.changes = changes{kept: true, all: h.changes.all[:0], least: min, most: h.changes.most}
 	var c Change // one for all: it escapes
-	h.place.visit(least, func(n *Node) {
-		if n.size >= least {
+	h.place.visit(min, func(n *Node) {
+		if n.size >= min {
 			c = Change{n, n.addr, n.size, true}
 			visit(&c)
 		}
@@ -207,6 +145,6 @@ func (h *Heap) ForgetChanges() { h.changes = changes{all: h.changes.all[:0]} }
 // Watched returns the bytes of the smallest block that Watch visits.
 func (h *Heap) Watched() int64 { return h.changes.least }
 
-// VisitFree calls visit for the free blocks of at least least bytes, and perhaps for
+// VisitFree calls visit for the free blocks of min bytes or more, and perhaps for
 // smaller ones.
-func (h *Heap) VisitFree(least int64, visit func(n *Node)) { h.place.visit(least, visit) }
+func (h *Heap) VisitFree(min int64, visit func(n *Node)) { h.place.visit(min, visit) }

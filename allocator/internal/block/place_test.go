@@ -30,7 +30,7 @@ func TestTakeBest(t *testing.T) {
 				m := newModel(Options{Strategy: s.name})
 				for _, g := range c.ranges {
 					if g.Size > 0 {
-						m.Adopt(&g)
+						m.Coalesce(m.Hold(&g))
 					}
 				}
 				n := m.TakeBest(c.size, c.at)

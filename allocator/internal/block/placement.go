@@ -9,7 +9,7 @@ type placement interface {
 	// insert lists a free block, remove removes it.
 	insert(n *Node)
 	remove(n *Node)
-	// visit calls f for the free blocks of at least least bytes, and perhaps for
+	// visit calls f for the free blocks of min bytes or more, and perhaps for
 	// smaller ones.
 	visit(least int64, f func(n *Node))
 	// cut returns the bytes to keep of a block of at least size bytes; the rest is split off, and

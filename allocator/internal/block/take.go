@@ -42,9 +42,6 @@ func (h *Heap) Find(size int64) *Node { return h.place.find(size) }
 // Carve takes n, which is free and large enough, and splits off the bytes beyond size.
 func (h *Heap) Carve(n *Node, size int64) *Node {
 	h.removeFree(n)
-	if n.Whole() {
-		h.unused.remove(n.rng)
-	}
 	for keep := h.place.cut(n, size); keep < n.size; keep = h.place.cut(n, size) {
 		h.split(n, keep)
 	}
@@ -56,9 +53,6 @@ func (h *Heap) Carve(n *Node, size int64) *Node {
 // free.
 func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 	h.removeFree(n)
-	if n.Whole() {
-		h.unused.remove(n.rng)
-	}
 	if left := n; left.addr < lo {
 		h.split(left, int64(lo-left.addr))
 		n = left.next
