@@ -85,10 +85,10 @@ func TestGraphTrainsAsEager(t *testing.T) {
 	})
 }
 
-// TestGraphIsInterruptedBetweenChunks cancels while a chunk is queued.
-func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
+// TestInterruptedBetweenChunks cancels while a chunk is queued.
+func TestInterruptedBetweenChunks(t *testing.T) {
 	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
-	onEveryGraph(t, func(t *testing.T, l lab) {
+	onEveryBackend(t, func(t *testing.T, l lab) {
 		ctx, cancel := context.WithCancel(context.Background())
 		opt := options(500, 50)
 		var steps []int

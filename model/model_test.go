@@ -131,25 +131,6 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 	})
 }
 
-func TestInterruptedEpoch(t *testing.T) {
-	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
-	onEveryBackend(t, func(t *testing.T, l lab) {
-		ctx, cancel := context.WithCancel(context.Background())
-		opt := options(500, 50)
-		opt.VerboseEvery = 4
-		opt.Verbose = func(step int, loss float32) {
-			if step == 4 && loss > 0 {
-				cancel()
-			}
-		}
-		trainer := newTrainer(t, l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
-		e, err := trainer.Epoch(ctx)
-		if err != nil || !e.Interrupted || len(e.Losses) != 4 {
-			t.Errorf("error %v, interrupted %t after %d steps, want 4", err, e.Interrupted, len(e.Losses))
-		}
-	})
-}
-
 // failing is an allocator without memory for one kind of output.
 type failing struct {
 	allocator.Allocator

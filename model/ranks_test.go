@@ -174,21 +174,6 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// TestRankGoesOn resumes a training on other numbers of ranks, with as many rows a step.
-func TestRankGoesOn(t *testing.T) {
-	const rows, features = 203, 11
-	train, test := blobs(rows, features, 1), blobs(20, features, 2)
-	opt := options(rows, 12)
-	whole := trainRanks(t, "cpu", 1, asIs, train, test, narrow(features), 2, opt)
-	opt.Start = model.Start{Epoch: 1}
-	for _, ranks := range []int{2, 3, 4} {
-		opt.BatchSize = 12 / ranks
-		if half := trainRanks(t, "cpu", ranks, asIs, train, test, narrow(features), 1, opt); half.epochs[0].Number != 2 || len(half.epochs[0].Losses) != len(whole.epochs[1].Losses) {
-			t.Errorf("on %d ranks epoch %d has %d steps, want epoch 2 of %d", ranks, half.epochs[0].Number, len(half.epochs[0].Losses), len(whole.epochs[1].Losses))
-		}
-	}
-}
-
 // asymmetric is a rank without symmetric memory.
 type asymmetric struct{ collective.Collective }
 

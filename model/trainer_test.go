@@ -55,20 +55,6 @@ func TestVerbose(t *testing.T) {
 	}
 }
 
-// TestBatchesOfOne trains on one row at a time.
-func TestBatchesOfOne(t *testing.T) {
-	train, test := blobs(5, 6, 1), blobs(3, 6, 2)
-	onEveryBackend(t, func(t *testing.T, l lab) {
-		opt := options(5, 1)
-		opt.EvalBatchSize = 1
-		trainer := newTrainer(t, l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
-		e, err := trainer.Epoch(context.Background())
-		if err := errors.Join(err, trainer.Close()); err != nil || len(e.Losses) != 5 || !(e.ValLoss > 0) {
-			t.Errorf("%d steps, validation loss %v, %v", len(e.Losses), e.ValLoss, err)
-		}
-	})
-}
-
 func TestLoss(t *testing.T) {
 	for _, c := range []struct {
 		losses []float32

@@ -13,12 +13,16 @@ import (
 	"mlpool/kernels/ref"
 )
 
-// together runs f on each rank of a group and returns the errors.
+// together runs f on each rank of a group and returns the errors. A rank with an error ends the group.
 func together(ranks []*collective.Local, f func(*collective.Local) error) []error {
 	errs := make([]error, len(ranks))
 	var all sync.WaitGroup
 	for i, r := range ranks {
-		all.Go(func() { errs[i] = f(r) })
+		all.Go(func() {
+			if errs[i] = f(r); errs[i] != nil {
+				r.Abort(errs[i])
+			}
+		})
 	}
 	all.Wait()
 	return errs

@@ -110,27 +110,6 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
-// TestStepGivesItsOutputsBack counts the allocations of a step.
-func TestStepGivesItsOutputsBack(t *testing.T) {
-	for _, c := range []struct {
-		fuse    bool
-		outputs int64
-	}{{true, 3}, {false, 11}} {
-		b := newBench(t, new(HostQueue), c.fuse)
-		before := b.alloc.Stats()
-		if err := b.step(0, 10, 0); err != nil {
-			t.Fatal(err)
-		}
-		after := b.alloc.Stats()
-		if n := after.Allocs - before.Allocs; n != c.outputs {
-			t.Errorf("fuse %t: %d outputs, want %d", c.fuse, n, c.outputs)
-		}
-		if after.Allocated != before.Allocated {
-			t.Errorf("fuse %t: %d bytes are still allocated after the step", c.fuse, after.Allocated-before.Allocated)
-		}
-	}
-}
-
 // TestMisfits passes shapes that do not fit to every operation. The step must return the first
 // fault, free everything, and leave the device usable.
 // It is one table.

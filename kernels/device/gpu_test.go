@@ -96,27 +96,4 @@ func (g *gpu) holds(b allocator.Block, value uint32, on kernels.Stream) {
 	}
 }
 
-// busy reports whether work queued on a stream before event was recorded still runs.
-func (g *gpu) busy(event uintptr) bool {
-	g.t.Helper()
-	done, err := g.QueryEvent(event)
-	g.must(err)
-	return err == nil && !done
-}
-
-// mark returns an event recorded on a stream, to be freed.
-func (g *gpu) mark(on kernels.Stream) uintptr {
-	g.t.Helper()
-	event, err := g.NewEvent()
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.must(g.RecordEvent(event, on.Handle()))
-	return event
-}
-
-func overlap(a, b allocator.Block) bool {
-	return a.Addr < b.Addr+uintptr(b.Size) && b.Addr < a.Addr+uintptr(a.Size)
-}
-
 var policies = []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream}

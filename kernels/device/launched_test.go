@@ -2,12 +2,9 @@ package device
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"strings"
 	"testing"
-
-	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
 	"mlpool/kernels"
@@ -83,26 +80,6 @@ func TestNothingIsLaunched(t *testing.T) {
 			r.launches()
 			r.queues(c.name, "nn", func() error { b.Linear(x, b.w0); return b.EndStep() })
 		}
-	}
-}
-
-// TestOneLargeBatch reduces losses in batches of more rows than a number counts.
-func TestOneLargeBatch(t *testing.T) {
-	b := newBench(t, new(HostQueue), true)
-	losses := make([]float32, 60)
-	for i := range losses {
-		losses[i] = float32(i)
-	}
-	if err := b.Write(b.rows, tensor.New(tensor.WithShape(2, 30), tensor.WithBacking(losses))); err != nil {
-		t.Fatal(err)
-	}
-	b.ReduceLoss(b.results, 1, b.rows, 2, 3, math.MaxInt)
-	if err := b.EndStep(); err != nil {
-		t.Fatal(err)
-	}
-	got, err := b.Dense(b.results)
-	if want := []float32{0, 0, 3, 32 + 33 + 34, 0, 0}; err != nil || !slices.Equal(got.Float32s(), want) {
-		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
-	"mlpool/kernels/ref"
 )
 
 func TestDenseRoundTrip(t *testing.T) {
@@ -73,14 +72,5 @@ func TestHostDriver(t *testing.T) {
 	}
 	if err := d.Free(addr); err == nil {
 		t.Error("a double free was taken")
-	}
-}
-
-// TestAsBytes wants as many bytes as the elements have.
-func TestAsBytes(t *testing.T) {
-	for want, got := range map[int][]byte{12: asBytes([]float32{1, 2, 3}), 8: asBytes([]int32{1, 2}), 2: asBytes([]ref.BF16{1}), 0: asBytes([]ref.BF16{})} {
-		if len(got) != want {
-			t.Errorf("%d bytes, want %d", len(got), want)
-		}
 	}
 }

@@ -187,17 +187,3 @@ func TestTimelineFaults(t *testing.T) {
 		t.Errorf("on the host: error %v", err)
 	}
 }
-
-// TestThrough wraps the device's allocator in a trace for one step.
-func TestThrough(t *testing.T) {
-	b := newBench(t, new(HostQueue), true)
-	tr := allocator.NewTrace(b.alloc, 100)
-	err := b.Through(tr, func() error { return b.step(0, 10, 0) })
-	if err := errors.Join(err, b.step(0, 10, 0)); err != nil {
-		t.Fatal(err)
-	}
-	events, _ := tr.Events()
-	if len(events) != 6 || events[0].Tag != "gemm+relu" || events[5].Action != allocator.Freed {
-		t.Errorf("events %+v, want three of Alloc and three of Free", events)
-	}
-}

@@ -175,52 +175,6 @@ func FuzzRanks(f *testing.F) {
 	})
 }
 
-// TestReplay has a stranger repeat all lines of a rank on another connection.
-func TestReplay(t *testing.T) {
-	tape := new(tape)
-	synctest.Test(t, func(t *testing.T) {
-		for rank, err := range ranks(taping{newLobby(), tape}, process(0, 2), nil, func(w *World) error {
-			return w.Agree("config", []Fact{{"train.bsz", "64"}}, "start all ranks with one config")
-		}) {
-			if err != nil {
-				t.Errorf("rank %d: %v", rank, err)
-			}
-		}
-	})
-	for _, stays := range []bool{false, true} {
-		checkAmong(t, 0, []string{tape.sent.String()}, false, stays)
-		checkAmong(t, 1, []string{tape.heard.String()}, false, stays)
-	}
-}
-
-// taping is a lobby that records the last connection to rank 0.
-type taping struct {
-	*lobby
-	tape *tape
-}
-
-func (n taping) dial(ctx context.Context, address string) (net.Conn, error) {
-	conn, err := n.lobby.dial(ctx, address)
-	n.tape.Conn = conn
-	return n.tape, err
-}
-
-type tape struct {
-	net.Conn
-	sent, heard bytes.Buffer
-}
-
-func (c *tape) Write(text []byte) (int, error) {
-	c.sent.Write(text)
-	return c.Conn.Write(text)
-}
-
-func (c *tape) Read(text []byte) (int, error) {
-	n, err := c.Conn.Read(text)
-	c.heard.Write(text[:n])
-	return n, err
-}
-
 // TestLongStrangers has a stranger greet rank 0, and then send a line without an end.
 func TestLongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -221,19 +221,21 @@ func TestTwoLaunches(t *testing.T) {
 	}
 }
 
-// TestComesAgain has a rank die while rank 0 waits for the last one. It may come again before or
-// after the last one, or a little before rank 0 notices that it died.
+// TestComesAgain has a rank die while rank 0 waits for another one. It may come again before or
+// after the other one, or a little before rank 0 notices that it died.
 func TestComesAgain(t *testing.T) {
 	for _, c := range []struct {
 		name  string
+		dies  int
 		order []int
-		comes time.Duration // rank 0 notices after a second that rank 1 died
+		comes time.Duration // rank 0 notices after a second that the rank died
 		want  string
 	}{
-		{"before", []int{1, 2}, 2 * time.Second, ""},
-		{"after", []int{2, 1}, 2 * time.Second, ""},
-		{"early", []int{1, 2}, time.Second / 2, ""},
-		{"never", []int{2}, 2 * time.Second, "rank 1 of 3 did not come to lobby:9 within 1m0s"},
+		{"before", 1, []int{1, 2}, 2 * time.Second, ""},
+		{"after", 1, []int{2, 1}, 2 * time.Second, ""},
+		{"early", 1, []int{1, 2}, time.Second / 2, ""},
+		{"never", 1, []int{2}, 2 * time.Second, "rank 1 of 3 did not come to lobby:9 within 1m0s"},
+		{"the last rank never", 2, []int{1}, 2 * time.Second, "rank 2 of 3 did not come to lobby:9 within 1m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -254,7 +256,8 @@ func TestComesAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				go another{strings.NewReader(strings.Replace(hello1, `"Size":2`, `"Size":3`, 1)), true, true}.speak(conn, true)
+				hello := strings.NewReplacer(`"Size":2`, `"Size":3`, `"Rank":1`, fmt.Sprintf(`"Rank":%d`, c.dies)).Replace(hello1)
+				go another{strings.NewReader(hello), true, true}.speak(conn, true)
 				synctest.Wait() // rank 0 has read it
 				time.AfterFunc(time.Second, func() { _ = conn.Close() })
 				time.Sleep(c.comes)
