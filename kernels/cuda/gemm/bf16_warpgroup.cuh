@@ -176,7 +176,7 @@ struct Bf16Consumer {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
           const float *sum = d + (column / 8 + j) * 4 + 2 * o;
-          float2 v = epilogue(0, 0, make_float2(sum[0], sum[1]), old[j]);
+          float2 v = epilogue(make_float2(sum[0], sum[1]), old[j]);
           if (floats && column + 8 * j < rows.columns[o] - 2 * q) to[(column + 8 * j) / 2] = v;
           w[j] = to_bf16(v.x, v.y);
         }

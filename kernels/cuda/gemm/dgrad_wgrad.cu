@@ -199,7 +199,7 @@ struct Fused {
     float4 v = sum(M / 2 * rank), y = *(const float4 *)(shared + ALL_Y + m * LINE_N + x);
     mbarrier_wait(inbox_full, 0);
     v = v + *(const float4 *)inbox;
-    if (m < p.m && n0 + x < p.n) *(float4 *)(p.c + int64_t(m) * p.n + n0 + x) = Epilogue<NT>{p}(m, n0 + x, v, y);
+    if (m < p.m && n0 + x < p.n) *(float4 *)(p.c + int64_t(m) * p.n + n0 + x) = Epilogue<NT>{p}(v, y);
   }
 
   static __device__ void run(const TmaGemm &p, int cta, float *shared) {

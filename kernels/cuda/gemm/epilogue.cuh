@@ -1,8 +1,8 @@
-// What a GEMM does with its sums: Epilogue, one functor over (row, column, values) that every GEMM applies.
+// What a GEMM does with its sums: Epilogue, one functor that every GEMM applies.
 // Whether it is more than a product is a branch at run time, which all threads take alike: it costs less than a second
 // kernel.
 //
-//   Gemm::epilogue               layout        c[row, column]                  reads
+//   Gemm::epilogue               layout        c                               reads
 //   KERNELS_NONE                 NN, TN        alpha·sum
 //                                NT            sum
 //   KERNELS_ACTIVATE             NN, forward   Relu::forward(alpha·sum)
@@ -55,8 +55,8 @@ struct Epilogue {
   // source is the tensor, shaped as c, that a fused epilogue reads; null: none.
   __device__ const float *source() const { return LAYOUT == NT ? g.y : LAYOUT == TN ? g.c : nullptr; }
 
-  // The value of c[row, column], of which old is that of source.
-  __device__ float operator()(int row, int column, float sum, float old) const {
+  // The value of an element of c, of which old is that of source.
+  __device__ float operator()(float sum, float old) const {
     if (LAYOUT == NT) return fused() ? Relu::backward(sum, old) : sum;
     if (LAYOUT == TN) return fused() ? Sgd::update<FMA>(old, g.alpha, sum) : g.alpha * sum;
     sum *= g.alpha;
@@ -64,20 +64,15 @@ struct Epilogue {
   }
 
   // delta is what a wgrad that does not read w adds to it, or stores if nothing is fused.
-  __device__ float delta(int row, int column, float sum) const { return Sgd::delta(g.alpha, sum); }
+  __device__ float delta(float sum) const { return Sgd::delta(g.alpha, sum); }
 
-  // The same for neighbours in a row.
-  __device__ float2 operator()(int row, int column, float2 sum, float2 old) const {
-    return make_float2((*this)(row, column, sum.x, old.x), (*this)(row, column + 1, sum.y, old.y));
+  // The same for several elements.
+  __device__ float2 operator()(float2 sum, float2 old) const { return make_float2((*this)(sum.x, old.x), (*this)(sum.y, old.y)); }
+  __device__ float4 operator()(float4 sum, float4 old) const {
+    return make_float4((*this)(sum.x, old.x), (*this)(sum.y, old.y), (*this)(sum.z, old.z), (*this)(sum.w, old.w));
   }
-  __device__ float4 operator()(int row, int column, float4 sum, float4 old) const {
-    return make_float4((*this)(row, column, sum.x, old.x), (*this)(row, column + 1, sum.y, old.y), (*this)(row, column + 2, sum.z, old.z),
-                       (*this)(row, column + 3, sum.w, old.w));
-  }
-  __device__ float2 delta(int row, int column, float2 sum) const { return make_float2(delta(row, column, sum.x), delta(row, column + 1, sum.y)); }
-  __device__ float4 delta(int row, int column, float4 sum) const {
-    return make_float4(delta(row, column, sum.x), delta(row, column + 1, sum.y), delta(row, column + 2, sum.z), delta(row, column + 3, sum.w));
-  }
+  __device__ float2 delta(float2 sum) const { return make_float2(delta(sum.x), delta(sum.y)); }
+  __device__ float4 delta(float4 sum) const { return make_float4(delta(sum.x), delta(sum.y), delta(sum.z), delta(sum.w)); }
 };
 
 }  // namespace gemm

@@ -232,7 +232,7 @@ struct Skinny {
       float2 v = Math::template pair<LAYOUT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
-    float2 result = epilogue(m, n, sum, two_of(old));
+    float2 result = epilogue(sum, two_of(old));
     if (BF16 && epilogue.fused()) store2((bf16 *)g.c + offset, result);
     else store2(g.c + offset, result);
   }

@@ -92,7 +92,7 @@ struct TileEpilogue {
 #pragma unroll 1
         for (int r = 1; r < ranks; r++) v = v + inbox[e + share * (r - rank)];
       }
-      store(int64_t(y) * g.n + x, epilogue(y, x, v, COPIES_OLD ? copied[i * THREADS + threadIdx.x] : old[OLD && !COPIES_OLD ? i : 0]), g.n - x);
+      store(int64_t(y) * g.n + x, epilogue(v, COPIES_OLD ? copied[i * THREADS + threadIdx.x] : old[OLD && !COPIES_OLD ? i : 0]), g.n - x);
     }
   }
 };

@@ -181,7 +181,7 @@ struct Consumer {
 #pragma unroll
       for (int j = 0; j < SLICE_N / 8; j++)
 #pragma unroll
-        for (int o = 0; o < 2; o++) v[j][o] = epilogue(y + 8 * j + n + o, x, rows_of(i * (SLICE_N / 8) + j, o), old[i % 2][j][o]);
+        for (int o = 0; o < 2; o++) v[j][o] = epilogue(rows_of(i * (SLICE_N / 8) + j, o), old[i % 2][j][o]);
       slices.store_c(v, x0, y, e.m);
       if (LAYOUT == NT && gemm.t) slices.store_t(v, x0, y);
     }
@@ -201,7 +201,7 @@ struct Consumer {
 #pragma unroll
       for (int o = 0; o < 2; o++) {
         float *to = gemm.c + int64_t(x + o) * e.n + y;
-        float2 delta = epilogue.delta(x + o, y, o ? make_float2(first.y, second.y) : make_float2(first.x, second.x));
+        float2 delta = epilogue.delta(o ? make_float2(first.y, second.y) : make_float2(first.x, second.x));
         if (epilogue.fused()) red_add(to, delta.x, delta.y);
         else *(float2 *)to = delta;
       }

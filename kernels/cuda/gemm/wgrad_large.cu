@@ -53,15 +53,14 @@ struct Large {
     }
   }
 
-  // store_shared writes the deltas of a warp to shared memory. Its rows and columns of c begin at m and n.
-  static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], Epilogue<TN> epilogue, int m, int n, int g, int t) {
+  // store_shared writes the deltas of a warp to shared memory.
+  static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], Epilogue<TN> epilogue, int g, int t) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         int row = 4 * g + 2 * i + h;
-        Columns<NI>::each(sums[i].c, h, t,
-                          [&](int column, auto v) { *(decltype(v) *)(warps + row * WN + column) = epilogue.delta(m + row, n + column, v); });
+        Columns<NI>::each(sums[i].c, h, t, [&](int column, auto v) { *(decltype(v) *)(warps + row * WN + column) = epilogue.delta(v); });
       }
   }
 
@@ -106,7 +105,7 @@ struct Large {
 
     float *mine = shared + warp * (WM * WN);
     Epilogue<TN> epilogue{p};
-    store_shared(mine, X3 ? promoted : sums, epilogue, m0 + wm, n0 + wn, g, t);
+    store_shared(mine, X3 ? promoted : sums, epilogue, g, t);
     fence_proxy_async();
     __syncwarp();
     tma_write_tile(epilogue.fused(), p.map[2], n0 + wn, m0 + wm, mine);

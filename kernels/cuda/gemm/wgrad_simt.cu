@@ -139,7 +139,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
     for (int i = 0; i < 4; i++) {
       if (w.y + i >= g.m) continue;
 #pragma unroll
-      for (int j = 0; j < 5; j++) v[i][j] = Epilogue<TN>{g}(w.y + i, j < 4 ? w.x + j : w.single, v[i][j], w.old[i][j]);
+      for (int j = 0; j < 5; j++) v[i][j] = Epilogue<TN>{g}(v[i][j], w.old[i][j]);
       float *to = g.c + int64_t(w.y + i) * g.n;
       if (w.x < g.n) *(float4 *)(to + w.x) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
       if (w.single < g.n) to[w.single] = v[i][4];
@@ -220,11 +220,11 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
     Epilogue<TN> epilogue{g};
 #pragma unroll
     for (int i = 0; i < TM; i++) {
-      int row = i < 4 ? 4 * ty + i : i < 6 ? 64 + 2 * ty + i - 4 : 96 + ty, m = m0 + row;
+      int row = i < 4 ? 4 * ty + i : i < 6 ? 64 + 2 * ty + i - 4 : 96 + ty;
       float *to = shared + row * BN, *s = sum[i];
-      *(float4 *)(to + 4 * tx) = epilogue.delta(m, n0 + 4 * tx, make_float4(s[0], s[1], s[2], s[3]));
-      *(float2 *)(to + 32 + 2 * tx) = epilogue.delta(m, n0 + 32 + 2 * tx, make_float2(s[4], s[5]));
-      to[48 + tx] = epilogue.delta(m, n0 + 48 + tx, s[6]);
+      *(float4 *)(to + 4 * tx) = epilogue.delta(make_float4(s[0], s[1], s[2], s[3]));
+      *(float2 *)(to + 32 + 2 * tx) = epilogue.delta(make_float2(s[4], s[5]));
+      to[48 + tx] = epilogue.delta(s[6]);
     }
     fence_proxy_async();
     __syncthreads();
@@ -290,7 +290,7 @@ struct Narrow : Other {
     for (int j = 0; j < 8; j++)
       if (m < g.m && n + j < g.n) {
         float *c = g.c + int64_t(m) * g.n + n + j;
-        *c = epilogue(m, n + j, sum[j], epilogue.fused() ? __ldcg(c) : 0);
+        *c = epilogue(sum[j], epilogue.fused() ? __ldcg(c) : 0);
       }
   }
 };

@@ -150,13 +150,12 @@ struct Wgrad : Shape<TMA> {
       int row = 16 * warp + 2 * g + h;
       Columns<NI>::each(sums.c, h, t, [&](int column, auto v) {
         auto *at = (decltype(v) *)(shared_c + row * C + column);
-        int m = m0 + row, n = n0 + column;
         if constexpr (TMA) {
-          *at = epilogue.delta(m, n, v);
+          *at = epilogue.delta(v);
         } else {
           static_assert(sizeof v == 16, "whole float4");
-          float4 w = epilogue(m, n, v, *at);
-          int left = m < p.m ? p.n - n : 0;
+          float4 w = epilogue(v, *at);
+          int m = m0 + row, n = n0 + column, left = m < p.m ? p.n - n : 0;
           if (left > 0) st_float4(B_ALIGNED, p.c + int64_t(m) * p.n + n, w, left);
         }
       });
