@@ -28,8 +28,8 @@ NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) $(kernels_includes) -arch=sm_9
 	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
 endif
 
-# Warpgroup MMA (warpgroup.cu, bf16_warpgroup.cu) takes nvcc 12.1 or newer and its own target, sm_90a, next to
-# the others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
+# Warpgroup MMA (warpgroup.cu of two folders) takes nvcc 12.1 or newer and its own target, sm_90a, next to the
+# others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
 # leave 1024 to each quarter of an SM, where exchange runs at the same time (nn/exchange.cu).
 kernels_hopper := $(filter all all-major release sm_90 sm_90a,$(CUDA_ARCH)) \
 	$(if $(filter native,$(CUDA_ARCH)),$(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)))
@@ -60,8 +60,8 @@ CUDA_LIB = $(dir $(firstword $(wildcard $(addsuffix /libcudart_static.a, \
 	/usr/lib/$(kernels_machine)-linux-gnu))))
 
 kernels_build := build/kernels-$(if $(EMULATE),emulated,$(CUDA_ARCH))$(if $(CROSS_COMPILE),-$(kernels_machine))
-kernels_sources := $(wildcard $(kernels_root)/*/*.cu)
-kernels_headers := $(wildcard $(kernels_root)/*.h $(kernels_root)/*.cuh $(kernels_root)/*/*.cuh)
+kernels_sources := $(wildcard $(kernels_root)/*/*.cu $(kernels_root)/gemm/*/*.cu)
+kernels_headers := $(wildcard $(kernels_root)/*.h $(kernels_root)/*.cuh $(kernels_root)/*/*.cuh $(kernels_root)/gemm/*/*.cuh)
 kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernels_sources))
 
 # Delete a target if its command fails, since the file may be incomplete.

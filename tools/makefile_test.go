@@ -172,7 +172,7 @@ func TestReleaseArchitectures(t *testing.T) {
 		if err := os.WriteFile(nvcc, []byte(script), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("make", "-n", "-C", "..", "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", "kernels_build="+dir, dir+"/gemm/warpgroup.o")
+		cmd := exec.Command("make", "-n", "-C", "..", "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", "kernels_build="+dir, dir+"/gemm/warpgroup/warpgroup.o")
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
 		out, err := cmd.CombinedOutput()
 		command := regexp.MustCompile(".*warpgroup.cu -o").Find(out)

@@ -1,6 +1,5 @@
 // bf16, the upper half of the bits of a float: as an element of an array, and its conversions.
-#ifndef BF16_CUH
-#define BF16_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -54,5 +53,3 @@ __device__ inline float4 four_of(float4 v) { return v; }
 __device__ inline float4 four_of(uint2 v) { return make_float4(to_float(v.x), second_to_float(v.x), to_float(v.y), second_to_float(v.y)); }
 __device__ inline void store4(float *to, float4 v, int i = 0) { reinterpret_cast<float4 *>(to)[i] = v; }
 __device__ inline void store4(bf16 *to, float4 v, int i = 0) { reinterpret_cast<uint2 *>(to)[i] = make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w)); }
-
-#endif

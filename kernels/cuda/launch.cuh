@@ -1,6 +1,5 @@
 // Launching a kernel, for every .cu file.
-#ifndef LAUNCH_CUH
-#define LAUNCH_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -181,5 +180,3 @@ template <typename... P, typename... A>
 int launch_elements(uintptr_t stream, int64_t n, void (*kernel)(P...), A... args) {
   return launch(stream, {ctas(n, 256), 256, 0, 1, false}, kernel, args...);
 }
-
-#endif

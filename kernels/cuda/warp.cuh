@@ -1,6 +1,5 @@
 // Reductions over a warp.
-#ifndef WARP_CUH
-#define WARP_CUH
+#pragma once
 
 constexpr unsigned ALL = 0xffffffffu;
 
@@ -35,5 +34,3 @@ __device__ inline float warp_sums(float (&v)[16]) {
   }
   return v[0] + __shfl_xor_sync(ALL, v[0], 1);
 }
-
-#endif

@@ -1,7 +1,6 @@
 // Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs of one GPC (up to 18
 // neighbouring SMs), and reach each other's shared memory (DSMEM).
-#ifndef CLUSTER_CUH
-#define CLUSTER_CUH
+#pragma once
 
 #include "launch.cuh"
 
@@ -14,19 +13,24 @@ constexpr int CTA_PAIR = 2;     // CTAs in the cluster of a kernel that multicas
 // than two do not fill a GPC: of 132 SMs they get 120.
 inline int64_t ctas_at_once(int cluster) { return cluster > 2 ? device().sms * 10 / 11 : device().sms; }
 
+// CLUSTERS says whether this pass of nvcc compiles for GPUs that have clusters.
 #if __CUDA_ARCH__ >= 900
+constexpr bool CLUSTERS = true;
+#else
+constexpr bool CLUSTERS = false;
+#endif
 
 // cluster_ctarank returns the rank of this CTA in its cluster, cluster_nctarank the cluster's size.
 __device__ inline int cluster_ctarank() {
-  int r;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
+  int rank = 0;
+  if constexpr (CLUSTERS) asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
 }
 
 __device__ inline int cluster_nctarank() {
-  int n;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-  return n;
+  int ranks = 1;
+  if constexpr (CLUSTERS) asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
+  return ranks;
 }
 
 // The cluster barrier. Reads and writes before barrier_cluster_arrive, also to DSMEM, come before those after
@@ -53,24 +57,9 @@ __device__ inline void st_async(unsigned to, float4 v, unsigned mbarrier) {
                : "memory");
 }
 
-#else
-
-__device__ inline int cluster_ctarank() { return 0; }
-__device__ inline int cluster_nctarank() { return 1; }
-__device__ inline void barrier_cluster_arrive() {}
-__device__ inline void barrier_cluster_arrive_relaxed() {}
-__device__ inline void barrier_cluster_wait() {}
-__device__ inline unsigned mapa(const void *, int) { return 0; }
-__device__ inline void st_shared_cluster(unsigned, float4) {}
-__device__ inline void st_async(unsigned, float4, unsigned) {}
-
-#endif
-
 __device__ inline void barrier_cluster() {
   barrier_cluster_arrive();
   barrier_cluster_wait();
 }
 
 }  // namespace gemm
-
-#endif

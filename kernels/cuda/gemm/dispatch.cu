@@ -1,8 +1,10 @@
 // Which kernel computes a GEMM: one table. The first row that fits wins, unless another one was chosen. In a grouped
 // GEMM each row takes every GEMM that it fits. Of each precision one of the last rows fits every GEMM.
+#include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
 
-#include "choices.cuh"
 #include "gemm.cuh"
 #include "tma.cuh"
 
@@ -173,12 +175,31 @@ bool fits(const Row &row, const Gemm &g) {
   return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g);
 }
 
-Choices choices;
+// The rows that a program has chosen by shape, after it has timed them. A Shape has all that the table's conditions
+// depend on, except for t, whose presence depends on the choice.
+using Shape = std::array<int, 10>;
+std::map<Shape, const Row *> choices;
+std::mutex choices_lock;
+std::atomic<bool> some_chosen{false};  // programs without a choice take no lock
 
-// chosen returns the row that was chosen for g; null: none that fits.
+Shape shape_of(const Gemm &g) {
+  return {g.layout, g.precision, g.epilogue, g.indices != nullptr, g.aligned_a, g.aligned_b, g.aligned_c, g.m, g.n, g.k};
+}
+
+// choose chooses a row for GEMMs of g's shape. If row is null, the table decides again.
+void choose(const Gemm &g, const Row *row) {
+  std::lock_guard<std::mutex> held(choices_lock);
+  if (row) choices[shape_of(g)] = row;
+  else choices.erase(shape_of(g));
+  some_chosen = !choices.empty();
+}
+
+// chosen returns the row that was chosen for g, or null if there is none or it does not fit.
 const Row *chosen(const Gemm &g) {
-  int i = choices.row(g);
-  return i >= 0 && fits(rows[i], g) ? rows + i : nullptr;
+  if (!some_chosen) return nullptr;
+  std::lock_guard<std::mutex> held(choices_lock);
+  auto found = choices.find(shape_of(g));
+  return found != choices.end() && fits(*found->second, g) ? found->second : nullptr;
 }
 
 bool takes(const Row &row, const Gemm &g) {
@@ -293,9 +314,9 @@ const char *kernels_candidate(int precision, kernels_gemm_args p, int i) {
 int kernels_choose(int precision, kernels_gemm_args p, const char *name) {
   if (int code = check(precision, p)) return code;
   Gemm g = gemm_of(precision, p);
-  if (!*name) return choices.choose(g, -1), cudaSuccess;
+  if (!*name) return choose(g, nullptr), cudaSuccess;
   for (const Row &row : rows)
-    if (!strcmp(row.name, name)) return choices.choose(g, int(&row - rows)), cudaSuccess;
+    if (!strcmp(row.name, name)) return choose(g, &row), cudaSuccess;
   return cudaErrorInvalidValue;
 }
 

@@ -11,8 +11,7 @@
 //
 // Where it is applied:
 //
-//   simt, tensorop,     to a tile in shared memory, after the reduction of split-K (TileEpilogue)
-//   bf16_tensorop
+//   simt, tensorop      to a tile in shared memory, after the reduction of split-K (TileEpilogue)
 //   skinny              in registers, after the reduction of the warps' sums
 //   warpgroup           in registers; wgrad: red_add of delta
 //   bf16_warpgroup      in registers
@@ -21,8 +20,7 @@
 //
 // The gradient through another activation than ReLU must be a function of y, which is in memory anyway. Another rule
 // than SGD must add delta to w, since the kernels by TMA and warpgroup MMA never read w.
-#ifndef EPILOGUE_CUH
-#define EPILOGUE_CUH
+#pragma once
 
 #include "gemm.cuh"
 
@@ -76,5 +74,3 @@ struct Epilogue {
 };
 
 }  // namespace gemm
-
-#endif

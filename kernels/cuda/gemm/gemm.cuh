@@ -12,8 +12,7 @@
 // All matrices are row-major float32. In bf16 those are bf16 that training passes on: a, b and y, and c with an activation
 // or its gradient. The order of additions depends only on the call (the shapes and alignments of
 // its GEMMs, the precision), the GPU and the compiler. So equal calls give equal bits.
-#ifndef GEMM_CUH
-#define GEMM_CUH
+#pragma once
 
 #include "bf16.cuh"
 #include "launch.cuh"
@@ -139,5 +138,3 @@ int dgrad_wgrad(uintptr_t stream, const Gemm &g);
 int64_t dgrad_wgrad_ctas(const Gemm &g);
 
 }  // namespace gemm
-
-#endif

@@ -8,8 +8,7 @@
 //                  an equal share; not if the grid exceeds OCCUPANCY CTAs for each SM by more than 1/16
 //   Params         Gemm or TmaGemm; prepare fills it in
 //   ctas, run      how many CTAs a GEMM takes, and what one of them does
-#ifndef GROUPED_CUH
-#define GROUPED_CUH
+#pragma once
 
 #include <algorithm>
 #include <tuple>
@@ -35,7 +34,7 @@ template <typename Params>
 struct Group {
   static constexpr int MAX = 7;
   Params gemms[MAX];
-  int kinds[MAX], ends[MAX];  // of each: which P computes it, and the CTA (in warpgroup.cu the tile) after its last
+  int kinds[MAX], ends[MAX];  // of each: which P computes it, and the CTA (in warpgroup_gemm the tile) after its last
 };
 static_assert(sizeof(Group<TmaGemm>) + 3 * sizeof(TensorMap) <= 4 << 10, "warpgroup_gemm takes two int and two maps as well");
 
@@ -125,5 +124,3 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
 }
 
 }  // namespace gemm
-
-#endif

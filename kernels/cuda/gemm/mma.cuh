@@ -7,19 +7,16 @@
 //
 // Any k of a tile may be k=t or k=t+4 if a and b agree, and any row or column may be g. The kernels permute them to
 // read shared memory by float4 and without bank conflicts; their diagrams say how.
-#ifndef MMA_CUH
-#define MMA_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
 namespace gemm {
 
 __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const unsigned (&a8)[2], const unsigned (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0[0]), "r"(a8[0]), "r"(a0[1]), "r"(a8[1]), "r"(b[0]), "r"(b[1]));
-#endif
 }
 
 // m16n8k16 in bf16 is c[16,8] += a[16,16]·b[16,8]. Lane 4g + t owns, where a register holds two neighbouring k,
@@ -28,11 +25,9 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
 //   a  m=g    a[0]  a[2]      b  k=2t      b[0]      c  m=g    c[0]  c[1]
 //      m=g+8  a[1]  a[3]         k=2t+8    b[1]         m=g+8  c[2]  c[3]
 __device__ inline void mma_sync(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
 }
 
 // split_tf32 rounds a fragment f to tf32, 11 bits of mantissa: hi. In 3xtf32 it returns lo = f - hi as well, and
@@ -105,5 +100,3 @@ struct Accumulators {
 };
 
 }  // namespace gemm
-
-#endif

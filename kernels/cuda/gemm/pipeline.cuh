@@ -1,7 +1,6 @@
 // Copies from global to shared memory by the threads of a CTA (cp.async), other loads and stores of float4, matrices
 // and pixels, the addition of float4s, and named barriers.
-#ifndef PIPELINE_CUH
-#define PIPELINE_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -58,11 +57,9 @@ __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *f
 // cp_async_float4_if copies if mine, and zeros if !valid. It is predicated, since the compiler would not move
 // multiplications across a branch.
 __device__ inline void cp_async_float4_if(bool mine, unsigned to, const float *from, bool valid) {
-#if __CUDA_ARCH__ >= 800
   asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to), "l"(from), "r"(valid ? 16 : 0),
                "r"(int(mine))
                : "memory");
-#endif
 }
 
 __device__ inline void cp_async_commit_group() {
@@ -100,7 +97,6 @@ __device__ void ld_shared(float (&v)[4], unsigned at) {
 // addresses.
 template <bool TRANSPOSED>
 __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
-#if __CUDA_ARCH__ >= 800
   if (TRANSPOSED) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -112,15 +108,12 @@ __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
                  : "r"(at)
                  : "memory");
   }
-#endif
 }
 
 template <bool TRANSPOSED>
 __device__ void ldmatrix(unsigned (&r)[2], unsigned at) {
-#if __CUDA_ARCH__ >= 800
   if (TRANSPOSED) asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
   else asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
-#endif
 }
 
 // ld_float4 reads four floats, or four bf16 as floats, or the first left of them and else zeros, past L1: for what a
@@ -194,5 +187,3 @@ __device__ inline void store_pixels(float *to, unsigned four) {
 }
 
 }  // namespace gemm
-
-#endif

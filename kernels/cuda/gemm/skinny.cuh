@@ -1,5 +1,5 @@
 // Skinny GEMM, of the few rows of a small batch, where latency counts. NN and NT, with uint8 input or values, float or
-// bf16, on the tensor cores (skinny_tensorop.cu, skinny_bf16.cu) and on the CUDA cores (skinny_simt.cu).
+// bf16, on the tensor cores (tensorop/skinny.cu, bf16/skinny.cu) and on the CUDA cores (simt/skinny.cu).
 //
 // A GEMM waits for the batch, which the kernel before it computes, and prefetches the weights while that kernel
 // still runs (PDL). So a CTA's tile is low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: a CTA waits
@@ -17,8 +17,7 @@
 // Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two of its
 // CTAs start on the first free SM, so do two of every later layer, and all layers take twice as long. So the first
 // layer, that of uint8 input, has OCCUPANCY 1, and the others 2: for a CTA, and one of the next kernel.
-#ifndef SKINNY_CUH
-#define SKINNY_CUH
+#pragma once
 
 #include <type_traits>
 
@@ -246,5 +245,3 @@ int launch_skinny(uintptr_t stream, const Gemm &g) {
 
 }  // namespace skinny
 }  // namespace gemm
-
-#endif

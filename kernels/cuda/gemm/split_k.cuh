@@ -1,7 +1,6 @@
 // Split-K: several groups of threads (intra-CTA) or several CTAs (cluster split-K) each sum a part of k of the
 // same tile. TileEpilogue adds their sums in a fixed order and applies the epilogue.
-#ifndef SPLIT_K_CUH
-#define SPLIT_K_CUH
+#pragma once
 
 #include <type_traits>
 
@@ -79,7 +78,8 @@ struct TileEpilogue {
   }
 
   __device__ void write(const float *parts, float4 *inbox) {
-    if (ranks > 1) exchange(parts, inbox);
+    if constexpr (CLUSTERS)
+      if (ranks > 1) exchange(parts, inbox);
 #pragma unroll
     for (int i = 0; i < PER_THREAD; i++) {
       int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
@@ -104,7 +104,8 @@ template <int BM, int BN>
 struct SplitK {
   int rank = cluster_ctarank(), ranks = cluster_nctarank(), m0, n0, k0, k1;
   __device__ explicit SplitK(const Gemm &g, int cta) {
-    if (ranks > 1) barrier_cluster_arrive();
+    if constexpr (CLUSTERS)
+      if (ranks > 1) barrier_cluster_arrive();
     int tiles_n = ceil_div(g.n, BN), tile = cta / ranks;
     m0 = tile / tiles_n * BM, n0 = tile % tiles_n * BN;
     k0 = min(g.k, rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
@@ -140,5 +141,3 @@ int launch_split_k(uintptr_t stream, std::atomic<bool> &has_shared, void (*kerne
 }
 
 }  // namespace gemm
-
-#endif

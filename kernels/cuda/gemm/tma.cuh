@@ -6,8 +6,7 @@
 //   encode: address, shape  →  mbarrier_init
 //     and tile of a matrix,    mbarrier_arrive_expect_tx(bytes)
 //     the tensor map           tma_load(to, map, x, y)               →  mbarrier_wait(parity)
-#ifndef TMA_CUH
-#define TMA_CUH
+#pragma once
 
 #include <cstring>
 #include <mutex>
@@ -56,8 +55,6 @@ int encode(TensorMap &map, const void *array, const Dimension (&d)[RANK], TileFo
 // An Mbarrier is in shared memory. Its phase ends when the number of threads that it was initialized with have
 // arrived, and all bytes that they expect have been loaded; then the next phase begins.
 using Mbarrier = unsigned long long;
-
-#if HAVE_TMA && __CUDA_ARCH__ >= 900
 
 __device__ inline unsigned address(const void *shared) { return unsigned(__cvta_generic_to_shared(shared)); }
 
@@ -136,33 +133,17 @@ __device__ inline void bulk_store(void *to, const void *from, int bytes) {
 
 // fence_proxy_async_global orders accesses to global memory by the generic proxy, before it, and by TMA, after it; and
 // the other way round.
-__device__ inline void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+__device__ inline void fence_proxy_async_global() {
+#if HAVE_TMA && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
 
 // bulk_commit ends a group of tiles that this thread stores. bulk_wait_read waits until TMA has read those of all groups
 // from shared memory; it may not have written them yet. bulk_wait also waits until they are written.
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ inline void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ inline void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
-#else
-
-__device__ inline unsigned address(const void *) { return 0; }
-__device__ inline void mbarrier_init(Mbarrier *, int) {}
-__device__ inline void fence_mbarrier_init() {}
-__device__ inline void mbarrier_arrive_expect_tx(Mbarrier *, int) {}
-__device__ inline void mbarrier_arrive(Mbarrier *) {}
-__device__ inline void mbarrier_wait(Mbarrier *, int) {}
-__device__ inline void tma_load(void *, const TensorMap &, int, int, Mbarrier *) {}
-__device__ inline void tma_load_multicast(void *, const TensorMap &, int, int, Mbarrier *) {}
-__device__ inline void tma_load_multicast(void *, const TensorMap &, int, int, int, Mbarrier *) {}
-__device__ inline void fence_proxy_async() {}
-__device__ inline void tma_reduce_add(const TensorMap &, int, int, const float *) {}
-__device__ inline void tma_store(const TensorMap &, int, int, const float *) {}
-__device__ inline void fence_proxy_async_global() {}
-__device__ inline void bulk_commit() {}
-__device__ inline void bulk_wait_read() {}
-
-#endif
 
 // mbarriers_ready waits until thread 0 of each CTA of a pair has initialized its mbarriers. Only then may either CTA
 // load a tile for both.
@@ -190,5 +171,3 @@ __device__ inline void tma_write_tile(bool add, const TensorMap &map, int x, int
 }
 
 }  // namespace gemm
-
-#endif

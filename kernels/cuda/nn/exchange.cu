@@ -49,7 +49,7 @@ __device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t
   return true;
 }
 
-// exchange runs while CTAs of warpgroup.cu do, which leave 1024 registers of each quarter of an SM, 32 for a thread of a
+// exchange runs while CTAs of warpgroup_gemm do, which leave 1024 registers of each quarter of an SM, 32 for a thread of a
 // CTA of EXCHANGE_THREADS, and some of its shared memory. These registers cannot hold loads in flight. So with TMA a CTA
 // loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from there:
 // whole tiles take less of a link's bandwidth than each thread's 16 bytes do.

@@ -15,8 +15,8 @@
 //                  columns 4tx..4tx+3    columns 32+4tx..    columns 64+4tx.., of 96
 //   rows 4ty..     sum[0..3][0..3]       sum[0..3][4..7]     sum[0..3][8..11]
 //   rows 32+4ty..  sum[4..7][0..3]       sum[4..7][4..7]     sum[4..7][8..11]
-#include "pipeline.cuh"
-#include "split_k.cuh"
+#include "gemm/pipeline.cuh"
+#include "gemm/split_k.cuh"
 
 namespace gemm {
 

@@ -14,10 +14,10 @@
 //
 // A lane multiplies with the same weights that it updates, in registers. At the end the warps' sums of c are added,
 // and each CTA sends the other, by DSMEM, the sums of the rows that the other finishes.
-#include "epilogue.cuh"
-#include "grouped.cuh"
-#include "mma.cuh"
-#include "pipeline.cuh"
+#include "gemm/epilogue.cuh"
+#include "gemm/grouped.cuh"
+#include "gemm/mma.cuh"
+#include "gemm/pipeline.cuh"
 
 namespace gemm {
 

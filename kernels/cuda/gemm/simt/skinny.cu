@@ -1,5 +1,5 @@
 // Skinny GEMM (skinny.cuh) on the CUDA cores, in float32.
-#include "skinny.cuh"
+#include "gemm/skinny.cuh"
 
 namespace gemm {
 

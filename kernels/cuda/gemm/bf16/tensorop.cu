@@ -1,7 +1,7 @@
 // GEMM in bf16 on the tensor cores by mma.sync: every layout, shape and alignment, on compute capability 8 and later.
-// bf16_tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share it, and how many
+// tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share it, and how many
 // stages their pipelines have.
-#include "bf16_tensorop.cuh"
+#include "gemm/bf16/tensorop.cuh"
 
 namespace gemm {
 

@@ -5,11 +5,10 @@
 //   write slice i → fence →          wait until TMA has read slice i-1 → barrier → store slice i
 //
 // There are two buffers, so TMA reads one slice while the warpgroup writes the next one, of this tile or another.
-#ifndef WARPGROUP_OUTPUT_CUH
-#define WARPGROUP_OUTPUT_CUH
+#pragma once
 
-#include "pipeline.cuh"
-#include "tma.cuh"
+#include "gemm/pipeline.cuh"
+#include "gemm/tma.cuh"
 
 namespace gemm {
 
@@ -32,8 +31,6 @@ struct OutputMaps {
 struct NoOutputMaps {
   int encode(const Gemm &) { return cudaSuccess; }
 };
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 struct NoSlices {
   __device__ NoSlices(const NoOutputMaps &, char *, int, int, int) {}
@@ -95,8 +92,4 @@ class SliceWriter {
   }
 };
 
-#endif
-
 }  // namespace gemm
-
-#endif

@@ -1,6 +1,6 @@
 // Skinny GEMM (skinny.cuh) on the tensor cores, in tf32 and 3xtf32.
-#include "mma.cuh"
-#include "skinny.cuh"
+#include "gemm/mma.cuh"
+#include "gemm/skinny.cuh"
 
 namespace gemm {
 

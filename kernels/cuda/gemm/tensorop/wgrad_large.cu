@@ -10,9 +10,9 @@
 //   warps of a CTA   columns 0..55   56..111
 //   rows 0..31             0            2        A lane's rows, for lane = 4g + t, are 4g..4g+3 of
 //   rows 32..63            1            3        its warp's, its columns those of wgrad.cuh.
-#include "epilogue.cuh"
-#include "grouped.cuh"
-#include "wgrad.cuh"
+#include "gemm/epilogue.cuh"
+#include "gemm/grouped.cuh"
+#include "gemm/tensorop/wgrad.cuh"
 
 namespace gemm {
 

@@ -1,8 +1,8 @@
 // wgrads of a small batch on the CUDA cores, in float32. A grouped GEMM: those of all layers in one launch. All of k,
 // the batch, is in shared memory at once: up to SMALL_BATCH rows. The version by TMA has 64 of them there at a time.
-#include "epilogue.cuh"
-#include "grouped.cuh"
-#include "pipeline.cuh"
+#include "gemm/epilogue.cuh"
+#include "gemm/grouped.cuh"
+#include "gemm/pipeline.cuh"
 
 namespace gemm {
 
@@ -148,7 +148,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
 };
 
 // WgradTma has tiles of 112×56. The CTAs of a pair have the same rows, and TMA stores or adds deltas, as in
-// wgrad_tensorop.cu. Thread (ty, tx) of 16×8 has 7×7 sums:
+// tensorop/wgrad.cu. Thread (ty, tx) of 16×8 has 7×7 sums:
 //
 //   rows     4ty.. of the first 64, 2ty.. of the next 32, ty of the last 16
 //   columns  4tx.. of the first 32, 2tx.. of the next 16, tx of the last eight

@@ -1,9 +1,13 @@
-// The operands and the consumers of bf16_warpgroup.cu.
-#ifndef BF16_WARPGROUP_CUH
-#define BF16_WARPGROUP_CUH
-
-#include "warpgroup_pipeline.cuh"
-
+// GEMM of large shapes by warpgroup MMA in bf16, on compute capability 9.0. wgmma takes both operands from shared
+// memory, with either dimension contiguous. So every layout reads its operands as they are in memory:
+//
+//   c[m,n] = Σ a·b over k    a                 b
+//   NN  y  = x·w             x[m,k] K-major    w[k,n] MN-major
+//   NT  dx = dy·wᵀ           dy[m,k] K-major   w[n,k] K-major
+//   TN  dw = xᵀ·dy           x[k,m] MN-major   dy[k,n] MN-major
+//
+// Tiles are as in gemm/warpgroup/warpgroup.cu. A k-tile is 64 k.
+#include "gemm/warpgroup/pipeline.cuh"
 #include "warp.cuh"
 
 namespace gemm {
@@ -27,8 +31,6 @@ struct Bf16 {
     static const float *b(const Gemm &g) { return g.b; }
   };
 };
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // prefetch_l2 has whole 16-byte chunks of global memory loaded to L2.
 __device__ inline void prefetch_l2(const void *from, int bytes) {
@@ -202,8 +204,10 @@ struct Bf16Consumer {
   }
 };
 
-#endif
+int bf16_warpgroup(uintptr_t stream, const Gemm &g) {
+  return g.layout == NN ? launch_all<Bf16<NN>>(stream, &g, 1) : launch_all<Bf16<NT>>(stream, &g, 1);
+}
+
+int bf16_warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count) { return launch_all<Bf16<TN>>(stream, g, count); }
 
 }  // namespace gemm
-
-#endif

@@ -12,15 +12,12 @@
 //   MN-major  only bf16: a line is 64 rows of a, or columns of b, of one k; a slab of 64 has its lines one after the other
 //
 // In tf32 the tensor cores ignore the last 13 bits of an operand, which must be rounded before.
-#ifndef WGMMA_CUH
-#define WGMMA_CUH
+#pragma once
 
-#include "pipeline.cuh"
-#include "tma.cuh"
+#include "gemm/pipeline.cuh"
+#include "gemm/tma.cuh"
 
 namespace gemm {
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // descriptor describes an operand in shared memory, on a 1024-byte boundary: groups of eight lines, one after the
 // other. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16 in 16-29, stride byte
@@ -144,8 +141,4 @@ __device__ inline void wgmma_bf16(float (&d)[128], uint64_t a, uint64_t b, int a
 #undef NAMES_128
 #undef A4
 
-#endif
-
 }  // namespace gemm
-
-#endif

@@ -1,9 +1,8 @@
 // Which columns of dy and dw a lane has, in wgrads on the tensor cores. TN, dw[m,n] = x[k,m]ᵀ·dy[k,n]; in shared
 // memory an operand has a line for each k.
-#ifndef WGRAD_CUH
-#define WGRAD_CUH
+#pragma once
 
-#include "mma.cuh"
+#include "gemm/mma.cuh"
 
 namespace gemm {
 
@@ -45,5 +44,3 @@ struct Columns {
 };
 
 }  // namespace gemm
-
-#endif

@@ -11,11 +11,10 @@
 //
 // A warp's tile is as large as its registers allow, which saves reads of shared memory; slices put more warps on a
 // CTA's tile.
-#ifndef TENSOROP_CUH
-#define TENSOROP_CUH
+#pragma once
 
-#include "mma.cuh"
-#include "split_k.cuh"
+#include "gemm/mma.cuh"
+#include "gemm/split_k.cuh"
 
 namespace gemm {
 namespace tensorop {
@@ -259,5 +258,3 @@ struct Mainloop {
 
 }  // namespace tensorop
 }  // namespace gemm
-
-#endif

@@ -6,10 +6,10 @@
 // that the result does not depend on the order of CTAs. Without TMA the old weights are loaded to shared memory.
 //
 // Lane 4g + t has rows 2g and 2g+1 of its warp's 16, the columns of wgrad.cuh, and of eight k t and t+4.
-#include "epilogue.cuh"
-#include "grouped.cuh"
-#include "pipeline.cuh"
-#include "wgrad.cuh"
+#include "gemm/epilogue.cuh"
+#include "gemm/grouped.cuh"
+#include "gemm/pipeline.cuh"
+#include "gemm/tensorop/wgrad.cuh"
 
 namespace gemm {
 

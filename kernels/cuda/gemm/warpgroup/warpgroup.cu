@@ -1,8 +1,24 @@
-// The operands and the consumers of warpgroup.cu.
-#ifndef WARPGROUP_CUH
-#define WARPGROUP_CUH
-
-#include "warpgroup_pipeline.cuh"
+// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma takes b from shared
+// memory with k contiguous, and a from registers, which can be loaded from any order. So the layouts have these
+// operands:
+//
+//   out[m,n] = Σ a·b over k    a            b                 out
+//   NN  yᵀ  = wᵀ·xᵀ            w[k,m]       x[n,k]            y[n,m]
+//   NT  dxᵀ = w·dyᵀ            w[m,k]       dy[n,k]           dx[n,m], and dxᵀ[m,n] at t
+//   TN  dw  = xᵀ·dy            x[k,m]       dyᵀ[n,k], at t    w[m,n]
+//
+// A training step needs one transpose, dyᵀ, which the dgrad that computes dy stores as well.
+//
+// In tf32 TMA rounds what it loads, to nearest even. In 3xtf32 hi is a float in tf32, and lo the rest. The hi of a is
+// rounded, in registers. The hi of b is truncated by the tensor cores; its lo is written to shared memory. lo·lo is
+// left out. Because the hi of a is rounded, lo·lo has a random sign. If both were truncated, every result would be too
+// small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N
+// = 64.
+//
+// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or 64
+// in cluster split-K: two CTAs share a tile, or four if it is of a wgrad. Each sums a part of k, and then finishes a
+// part of the columns. If wgrads have tiles for whole waves and few more, a second launch splits these few.
+#include "gemm/warpgroup/pipeline.cuh"
 
 namespace gemm {
 
@@ -25,8 +41,6 @@ struct Tf32 {
     static const float *b(const Gemm &g) { return LAYOUT == TN ? g.t : g.a; }
   };
 };
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1, neighbours so that the
 // epilogue reads and writes float2. Lane 4g + q has these of the 16 rows of its warp (A_K), or of the 32 rows of two
@@ -218,8 +232,17 @@ struct Consumer {
   }
 };
 
-#endif
+template <int LAYOUT>
+int launch_precision(uintptr_t stream, const Gemm *g, int count) {
+  return g->precision == KERNELS_TF32 ? launch_all<Tf32<LAYOUT, false>>(stream, g, count) : launch_all<Tf32<LAYOUT, true>>(stream, g, count);
+}
+
+bool warpgroup_possible() { return HAVE_WARPGROUP && tma_possible() && device().capability == 90; }
+
+int warpgroup(uintptr_t stream, const Gemm &g) { return g.layout == NN ? launch_precision<NN>(stream, &g, 1) : launch_precision<NT>(stream, &g, 1); }
+
+int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count) { return launch_precision<TN>(stream, g, count); }
+
+int64_t warpgroup_tiles(const Gemm &g) { return tiles_of({g.m, g.n, g.k}, 128); }
 
 }  // namespace gemm
-
-#endif

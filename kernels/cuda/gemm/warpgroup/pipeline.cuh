@@ -14,13 +14,12 @@
 //   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
 //   LO_WARPS, for 3xtf32       wait full → write lo of b → ...                lo_full: lo is written
 //   consumers, 2 warpgroups    wait full, lo_full → wgmma ...                 empty: all warps have read it
-#ifndef WARPGROUP_PIPELINE_CUH
-#define WARPGROUP_PIPELINE_CUH
+#pragma once
 
-#include "epilogue.cuh"
-#include "grouped.cuh"
-#include "warpgroup_output.cuh"
-#include "wgmma.cuh"
+#include "gemm/epilogue.cuh"
+#include "gemm/grouped.cuh"
+#include "gemm/warpgroup/output.cuh"
+#include "gemm/warpgroup/wgmma.cuh"
 
 namespace gemm {
 
@@ -74,8 +73,6 @@ int prepare(TmaGemm &out, const Gemm &g) {
   int code = encode_operand<P>(out.map[0], P::a(g), P::A_K, e.m, e.k, P::M);
   return code ? code : encode_operand<P>(out.map[1], P::b(g), P::B_K, e.n, e.k, P::N);
 }
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // Tile is the index-th tile of a group: its GEMM, its first row and column, and this CTA's k-tiles of it.
 template <typename P>
@@ -192,10 +189,6 @@ __device__ void reduce_split_k(float (&d)[P::N / 2], float *sums) {
   }
   barrier_cluster_arrive();
 }
-
-#endif
-
-#if HAVE_WARPGROUP
 
 // warpgroup_gemm computes the group's tiles from begin to end.
 template <typename P>
@@ -332,8 +325,16 @@ int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   return launch_policy<P>(stream, g, count);
 }
 
-#endif
+// launch_all launches GEMMs of one layout, Group::MAX at once.
+template <typename Family>
+int launch_all(uintptr_t stream, const Gemm *g, int count) {
+  constexpr int MAX = Group<TmaGemm>::MAX;
+  if constexpr (HAVE_WARPGROUP) {
+    for (int i = 0; i < count; i += MAX)
+      if (int code = launch_fastest<Family>(stream, g + i, std::min(count - i, MAX))) return code;
+    return cudaSuccess;
+  }
+  return cudaErrorNotSupported;
+}
 
 }  // namespace gemm
-
-#endif

@@ -1,6 +1,6 @@
 // Skinny GEMM (skinny.cuh) on the tensor cores, in bf16, with TMA.
-#include "mma.cuh"
-#include "skinny.cuh"
+#include "gemm/mma.cuh"
+#include "gemm/skinny.cuh"
 
 namespace gemm {
 

@@ -3,7 +3,7 @@
 // how many stages the pipeline has.
 #include <type_traits>
 
-#include "tensorop.cuh"
+#include "gemm/tensorop/tensorop.cuh"
 
 namespace gemm {
 
@@ -73,16 +73,15 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
   if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
 }
 
-// launch_config launches a policy's Large or Small; at most max_ranks CTAs share a tile. See split_k.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 int launch_config(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds) {
-  using S = Stages<LAYOUT, C>;
   static std::atomic<bool> has_shared;
-  return launch_split_k<C, S, 8>(stream, has_shared, tensorop_gemm<LAYOUT, X3, ALIGNED, C>, g, max_ranks, thirds);
+  return launch_split_k<C, Stages<LAYOUT, C>, 8>(stream, has_shared, tensorop_gemm<LAYOUT, X3, ALIGNED, C>, g, max_ranks, thirds);
 }
 
+// launch_policy launches a policy's Large or Small. At most max_ranks CTAs share a tile: see split_k.
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>
-int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds = false) {
+int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds) {
   using Large = typename P::Large;
   using Small = typename P::Small;
   constexpr int BYTES = Stages<LAYOUT, Large>::BYTES;
@@ -92,47 +91,44 @@ int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds = 
   return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks, thirds);
 }
 
+// launch_precision launches the policy of g's precision.
+template <int LAYOUT, bool ALIGNED, typename Tf32, typename Tf32x3 = Tf32>
+int launch_precision(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds = false) {
+  if (g.precision == KERNELS_TF32X3) return launch_policy<LAYOUT, true, ALIGNED, Tf32x3>(stream, g, max_ranks, thirds);
+  return launch_policy<LAYOUT, false, ALIGNED, Tf32>(stream, g, max_ranks, thirds);
+}
+
 constexpr bool ALIGNED = true;
 
 }  // namespace
 
-#define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, POLICY_TF32, POLICY_3XTF32) \
-  (g.precision == KERNELS_TF32X3 ? launch_policy<LAYOUT, true, ALIGNED, POLICY_3XTF32>(stream, g, MAX_RANKS) \
-                                 : launch_policy<LAYOUT, false, ALIGNED, POLICY_TF32>(stream, g, MAX_RANKS))
-
 int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
-  switch (g.layout) {
-    case NN: return TENSOROP(NN, !ALIGNED, 4, Unaligned, Unaligned);
-    case NT: return TENSOROP(NT, !ALIGNED, 4, Unaligned, Unaligned);
-    case TN: {
-      // Wide tiles are few: 333×333 has 18, of six CTAs each.
-      constexpr bool THIRDS = true;
-      return g.precision == KERNELS_TF32X3 ? launch_policy<TN, true, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS)
-                                           : launch_policy<TN, false, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS);
-    }
-  }
-  return cudaErrorInvalidValue;
+  constexpr bool THIRDS = true;  // in TN wide tiles are few: 333×333 has 18, of six CTAs each
+  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Unaligned>(stream, g, 4);
+  if (g.layout == NT) return launch_precision<NT, !ALIGNED, Unaligned>(stream, g, 4);
+  return launch_precision<TN, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS);
 }
 
 int tensorop_narrow(uintptr_t stream, const Gemm &g) {
-  return g.layout == NN ? TENSOROP(NN, !ALIGNED, MAX_CLUSTER, Narrow, Narrow)
-                        : TENSOROP(TN, !ALIGNED, g.k <= 256 ? 1 : MAX_CLUSTER, NarrowWgrad, NarrowWgrad);
+  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Narrow>(stream, g, MAX_CLUSTER);
+  return launch_precision<TN, !ALIGNED, NarrowWgrad>(stream, g, g.k <= 256 ? 1 : MAX_CLUSTER);
 }
 
-int tensorop_low(uintptr_t stream, const Gemm &g) { return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Low, Low) : TENSOROP(NT, ALIGNED, 4, Low, Low); }
+int tensorop_low(uintptr_t stream, const Gemm &g) {
+  return g.layout == NN ? launch_precision<NN, ALIGNED, Low>(stream, g, 4) : launch_precision<NT, ALIGNED, Low>(stream, g, 4);
+}
 
 int tensorop_square(uintptr_t stream, const Gemm &g) {
-  return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Square<false>, Square<true>) : TENSOROP(NT, ALIGNED, 4, Square<false>, Square<true>);
+  if (g.layout == NN) return launch_precision<NN, ALIGNED, Square<false>, Square<true>>(stream, g, 4);
+  return launch_precision<NT, ALIGNED, Square<false>, Square<true>>(stream, g, 4);
 }
 
 bool tensorop_wgrad_wave_fits(const Gemm &g) { return int64_t(g.m) * g.n <= int64_t(WgradWave::Large::BM * WgradWave::Large::BN) * device().sms; }
 
-int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 1, WgradWave, WgradWave); }
+int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradWave>(stream, g, 1); }
 
-int tensorop_wgrad_short(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 1, WgradShort, WgradShort); }
+int tensorop_wgrad_short(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradShort>(stream, g, 1); }
 
-int tensorop_wgrad_long(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 4, WgradLong<false>, WgradLong<true>); }
-
-#undef TENSOROP
+int tensorop_wgrad_long(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradLong<false>, WgradLong<true>>(stream, g, 4); }
 
 }  // namespace gemm

@@ -1,4 +1,4 @@
-// The mainloop of GEMMs in bf16 on the tensor cores, by mma.sync m16n8k16; its policies are in bf16_tensorop.cu.
+// The mainloop of GEMMs in bf16 on the tensor cores, by mma.sync m16n8k16; its policies are in tensorop.cu.
 //
 // A CTA computes a tile BM×BN of c. Its warps are SLICES groups of WM×WN warps. A slice sums its own part of the
 // tile's k (intra-CTA split-K), which passes in k-tiles of BK through its own pipeline of STAGES in shared memory; so
@@ -9,14 +9,13 @@
 //      |   BK   |   BK   |   BK   |  |   BK   |   BK   |   BK   |  |
 //
 // An operand lies in shared memory as in global memory: ldmatrix reads fragments of either order.
-#ifndef BF16_TENSOROP_CUH
-#define BF16_TENSOROP_CUH
+#pragma once
 
 #include <cstring>
 
-#include "grouped.cuh"
-#include "mma.cuh"
-#include "split_k.cuh"
+#include "gemm/grouped.cuh"
+#include "gemm/mma.cuh"
+#include "gemm/split_k.cuh"
 
 namespace gemm {
 namespace bfloat {
@@ -304,5 +303,3 @@ struct Tensorop {
 
 }  // namespace bfloat
 }  // namespace gemm
-
-#endif
