@@ -4,8 +4,7 @@
 // error of its launch, and reads it before it returns, since the next call may come from another
 // thread. Every function clears the last error of its thread, so that the next one does not report
 // it. launches.go defines what the operations compute.
-#ifndef KERNELS_H
-#define KERNELS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -125,6 +124,4 @@ void kernels_range_pop(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -130,15 +130,16 @@ __device__ inline void pdl_wait() {
   griddepcontrol_launch_dependents();
 }
 
-// opt_in_shared allows a kernel this much dynamic shared memory, and sets has. A failure may be
-// temporary: the driver may load the kernel only now, and lack memory. All kernels with much shared
-// memory ask for the same carveout, the division of an SM's memory into shared memory and L1: it
-// changes only when the SM is idle, so kernels with different carveouts could not overlap.
-template <typename K>
-int opt_in_shared(std::atomic<bool> &has, K *kernel, int bytes) {
+// opt_in_shared allows a kernel this much dynamic shared memory. After a success it does nothing. A failure may be
+// temporary: the driver may load the kernel only now, and lack memory. All kernels with much shared memory ask for
+// the same carveout, the division of an SM's memory into shared memory and L1. It changes only when the SM is idle, so
+// kernels with different carveouts could not overlap.
+template <auto KERNEL>
+int opt_in_shared(int bytes) {
+  static std::atomic<bool> has;
   if (has) return cudaSuccess;
-  if (int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) return code;
-  if (int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared))) return code;
+  if (int code = done(cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) return code;
+  if (int code = done(cudaFuncSetAttribute(KERNEL, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared))) return code;
   has = true;
   return cudaSuccess;
 }

@@ -1,9 +1,10 @@
 // The part of CUDA's driver that kernels need for TMA, and allocators for memory.
-#ifndef CUDA_H
-#define CUDA_H
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
@@ -35,14 +36,8 @@ struct alignas(64) CUtensorMap {
 CUresult cuTensorMapEncodeTiled(CUtensorMap *, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int interleave, int swizzle, int promotion, int fill);
 
-// cudadriver_symbol returns the function of a name, or a null pointer.
-extern "C" void *cudadriver_symbol(const char *name);
-// nccl_function is the same for NCCL, whose functions are cudadriver_symbol's as well.
-void *nccl_function(const char *name);
-
-// The functions that package cudadriver calls for allocators. They return what the CUDA function of
-// that name does, unless a comment says otherwise. cuMemUnmap waits for the streams; an event always
-// reports that its work is done.
+// What package cudadriver uses for allocators. Functions return what the CUDA function of that name does, unless a
+// comment says otherwise. cuMemUnmap waits for the streams; an event always reports that its work is done.
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
@@ -85,28 +80,10 @@ struct CUmemPoolProps {
 
 CUresult cuMemAlloc(CUdeviceptr *, size_t bytes);
 CUresult cuMemFree(CUdeviceptr);
-CUresult cuMemGetInfo(size_t *available, size_t *total);
 
-CUresult cuMemPoolCreate(CUmemoryPool *, const CUmemPoolProps *);
-CUresult cuMemPoolDestroy(CUmemoryPool);
-CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, void *);
-CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void *);
-CUresult cuMemPoolTrimTo(CUmemoryPool, size_t keep);
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t bytes, CUmemoryPool, CUstream);
-CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
-CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *);
-CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *);
-CUresult cuDeviceGraphMemTrim(CUdevice);
-
-CUresult cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *, int option);
-CUresult cuMemAddressReserve(CUdeviceptr *, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags);
-CUresult cuMemAddressFree(CUdeviceptr, size_t bytes);
-CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t bytes, const CUmemAllocationProp *, unsigned long long flags);
-CUresult cuMemRelease(CUmemGenericAllocationHandle);
-CUresult cuMemMap(CUdeviceptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle, unsigned long long flags);
-CUresult cuMemUnmap(CUdeviceptr, size_t bytes);
-CUresult cuMemSetAccess(CUdeviceptr, size_t bytes, const CUmemAccessDesc *, size_t count);
-CUresult cuMemExportToShareableHandle(void *fd, CUmemGenericAllocationHandle, int type, unsigned long long flags);
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *, void *fd, int type);
-
-#endif
+// cudadriver_symbol returns the function of a name, or a null pointer. It looks in driver.cpp, and in these of
+// cuda_runtime.cpp, pages.cpp and nccl.cpp.
+extern "C" void *cudadriver_symbol(const char *name);
+using Functions = std::map<std::string, void *>;
+extern const Functions memory_functions, page_functions, nccl_functions;
+#define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}

@@ -558,3 +558,19 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *) {
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }
+
+const Functions memory_functions = {
+    {"cuMemAlloc_v2", reinterpret_cast<void *>(cuMemAlloc)},
+    {"cuMemFree_v2", reinterpret_cast<void *>(cuMemFree)},
+    {"cuMemGetInfo_v2", reinterpret_cast<void *>(cuMemGetInfo)},
+    FUNCTION(cuMemPoolCreate),
+    FUNCTION(cuMemPoolDestroy),
+    FUNCTION(cuMemPoolSetAttribute),
+    FUNCTION(cuMemPoolGetAttribute),
+    FUNCTION(cuMemPoolTrimTo),
+    FUNCTION(cuMemAllocFromPoolAsync),
+    FUNCTION(cuMemFreeAsync),
+    FUNCTION(cuDeviceGetGraphMemAttribute),
+    FUNCTION(cuDeviceSetGraphMemAttribute),
+    FUNCTION(cuDeviceGraphMemTrim),
+};

@@ -1,7 +1,6 @@
 // The part of CUDA that the kernels and their launchers use, for a C++ compiler. The
 // device is like an H200, compute capability 9.0.
-#ifndef CUDA_RUNTIME_H
-#define CUDA_RUNTIME_H
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -305,5 +304,3 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
   grid.kernel = [=] { kernel(p...); };
   return emulator::launch(config->stream, reinterpret_cast<void *>(kernel), std::move(grid));
 }
-
-#endif

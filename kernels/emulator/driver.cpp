@@ -6,8 +6,6 @@
 // were compiled for, 700 for 7.0.
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <string>
 
 #include "cuda_runtime.h"
 
@@ -100,8 +98,7 @@ void *generic(F *f) {
 }  // namespace
 
 void *cudadriver_symbol(const char *name) {
-#define FUNCTION(f) {#f, generic(f)}
-  static const std::map<std::string, void *> functions = {
+  static const Functions functions = {
       {"cuGetErrorName", generic(error_name)},
       {"cuInit", generic(init)},
       {"cuDeviceGetCount", generic(device_count)},
@@ -117,9 +114,6 @@ void *cudadriver_symbol(const char *name) {
       {"cuMemFreeHost", generic(with_context<host_free, void *>)},
       {"cuMemcpyDtoH_v2", generic(with_context<copy_to_host, void *, CUdeviceptr, size_t>)},
       {"cuMemcpyHtoD_v2", generic(with_context<copy_from_host, CUdeviceptr, const void *, size_t>)},
-      {"cuMemAlloc_v2", generic(cuMemAlloc)},
-      {"cuMemFree_v2", generic(cuMemFree)},
-      {"cuMemGetInfo_v2", generic(cuMemGetInfo)},
       {"cuStreamCreate", generic(with_context<cudaStreamCreateWithFlags, CUstream *, unsigned>)},
       {"cuStreamSynchronize", generic(with_context<cudaStreamSynchronize, CUstream>)},
       {"cuStreamDestroy_v2", generic(with_context<cudaStreamDestroy, CUstream>)},
@@ -130,30 +124,9 @@ void *cudadriver_symbol(const char *name) {
       {"cuEventQuery", generic(with_context<query, CUevent>)},
       {"cuEventSynchronize", generic(with_context<cudaEventSynchronize, CUevent>)},
       {"cuEventDestroy_v2", generic(with_context<cudaEventDestroy, CUevent>)},
-      FUNCTION(cuMemGetAllocationGranularity),
-      FUNCTION(cuMemAddressReserve),
-      FUNCTION(cuMemAddressFree),
-      FUNCTION(cuMemCreate),
-      FUNCTION(cuMemRelease),
-      FUNCTION(cuMemMap),
-      FUNCTION(cuMemUnmap),
-      FUNCTION(cuMemSetAccess),
-      FUNCTION(cuMemExportToShareableHandle),
-      FUNCTION(cuMemImportFromShareableHandle),
-      FUNCTION(cuMemPoolCreate),
-      FUNCTION(cuMemPoolDestroy),
-      FUNCTION(cuMemPoolSetAttribute),
-      FUNCTION(cuMemPoolGetAttribute),
-      FUNCTION(cuMemPoolTrimTo),
-      FUNCTION(cuMemAllocFromPoolAsync),
-      FUNCTION(cuMemFreeAsync),
-      FUNCTION(cuDeviceGetGraphMemAttribute),
-      FUNCTION(cuDeviceSetGraphMemAttribute),
-      FUNCTION(cuDeviceGraphMemTrim),
   };
-#undef FUNCTION
   if (!strcmp(name, "cuTensorMapEncodeTiled")) return getenv("EMULATOR_WITHOUT_TMA") ? nullptr : generic(cuTensorMapEncodeTiled);
-  if (!strncmp(name, "nccl", 4)) return nccl_function(name);
-  auto at = functions.find(name);
-  return at == functions.end() ? nullptr : at->second;
+  for (const Functions *some : {&functions, &memory_functions, &page_functions, &nccl_functions})
+    if (auto at = some->find(name); at != some->end()) return at->second;
+  return nullptr;
 }

@@ -190,7 +190,6 @@ Cta &other(unsigned rank) {
   return b;
 }
 
-char *shared_memory(unsigned rank) { return other(rank).shared; }
 void *static_shared(const void *site, size_t bytes) {
   Cta &b = *self->cta;
   char *&place = b.statics[site];

@@ -2,8 +2,7 @@
 // instructions that kernels write as assembly (see translate).
 //
 // It detects the absence of these fences: fence.proxy.async, fence.mbarrier_init, wgmma.fence.
-#ifndef EMULATOR_H
-#define EMULATOR_H
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -38,8 +37,7 @@ void finish();
 // fail ends the process with a line that says which thread did what.
 [[noreturn]] void fail(const char *what);
 
-char *shared_memory();          // of this CTA
-char *shared_memory(unsigned);  // of another CTA of this cluster, which must not have ended
+char *shared_memory();  // of this CTA
 template <typename T>
 T *dynamic_shared() {
   return reinterpret_cast<T *>(shared_memory());
@@ -198,15 +196,11 @@ void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
 void barrier_cluster_arrive_relaxed_aligned();  // orders no memory: only for the first barrier, before any CTA uses another's memory
 
-// d[16,8] = a[16,8]·b[8,8] + c, of operands whose last 13 bits are ignored.
+// d[16,8] += a[16,8]·b[8,8], of operands whose last 13 bits are ignored.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
-                                                        uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3);
-inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
-                                                               uint32_t a3, uint32_t b0, uint32_t b1) {
-  mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, d0, d1, d2, d3);
-}
+                                                        uint32_t a3, uint32_t b0, uint32_t b1);
 
-// d[16,8] = a[16,16]·b[16,8] + c, of bf16; a register holds two neighbouring k.
+// d[16,8] += a[16,16]·b[16,8], of bf16; a register holds two neighbouring k.
 void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                          uint32_t a3, uint32_t b0, uint32_t b1);
 
@@ -265,18 +259,6 @@ void wgmma_of(Operands &&...operands) {
          {},
          std::get<N / 2 + 5>(all) == 0});
 }
-template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1(Operands &&...operands) {
-  wgmma_of<64>(std::forward<Operands>(operands)...);
-}
-template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1(Operands &&...operands) {
-  wgmma_of<128>(std::forward<Operands>(operands)...);
-}
-template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1(Operands &&...operands) {
-  wgmma_of<256>(std::forward<Operands>(operands)...);
-}
 
 // bf16_wgmma_of takes all of d, the descriptors of a and b, scale-d, and which of a and b are transposed.
 template <int N, typename... Operands>
@@ -294,19 +276,18 @@ void bf16_wgmma_of(Operands &&...operands) {
          std::get<N / 2 + 3>(all) != 0,
          std::get<N / 2 + 4>(all) != 0});
 }
-template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n64k16_f32_bf16_bf16_1_1(Operands &&...operands) {
-  bf16_wgmma_of<64>(std::forward<Operands>(operands)...);
-}
-template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16_1_1(Operands &&...operands) {
-  bf16_wgmma_of<128>(std::forward<Operands>(operands)...);
-}
-template <typename... Operands>
-void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n256k16_f32_bf16_bf16_1_1(Operands &&...operands) {
-  bf16_wgmma_of<256>(std::forward<Operands>(operands)...);
-}
+#define WGMMA(N) \
+  template <typename... Operands> \
+  void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n##N##k8_f32_tf32_tf32_1_1(Operands &&...operands) { \
+    wgmma_of<N>(std::forward<Operands>(operands)...); \
+  } \
+  template <typename... Operands> \
+  void setp_ne_b32_0_wgmma_mma_async_sync_aligned_m64n##N##k16_f32_bf16_bf16_1_1(Operands &&...operands) { \
+    bf16_wgmma_of<N>(std::forward<Operands>(operands)...); \
+  }
+WGMMA(64)
+WGMMA(128)
+WGMMA(256)
+#undef WGMMA
 
 }  // namespace emulator
-
-#endif

@@ -1,6 +1,5 @@
 // The threads of a kernel as fibers, and their shared state: internal to the emulator.
-#ifndef EMULATOR_FIBERS_H
-#define EMULATOR_FIBERS_H
+#pragma once
 
 #include <functional>
 #include <map>
@@ -181,5 +180,3 @@ char *async_memory(Cta &b);
 Cta &other(unsigned rank);
 
 }  // namespace emulator
-
-#endif

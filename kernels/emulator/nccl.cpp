@@ -247,17 +247,11 @@ int ncclMemFree(void *addr) { return release(addr) ? SUCCESS : SYSTEM_ERROR; }
 }  // extern "C"
 
 #ifndef ALONE
-void *nccl_function(const char *name) {
-#define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}
-  static const std::map<std::string, void *> functions = {
-      FUNCTION(ncclGetVersion),     FUNCTION(ncclGetUniqueId),    FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
-      FUNCTION(ncclCommAbort),      FUNCTION(ncclCommFinalize),   FUNCTION(ncclCommDestroy),        FUNCTION(ncclAllReduce),
-      FUNCTION(ncclCommRegister),   FUNCTION(ncclCommDeregister), FUNCTION(ncclMemAlloc),           FUNCTION(ncclMemFree),
-      FUNCTION(ncclReduceScatter),  FUNCTION(ncclAllGather),      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister),
-      FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
-  };
-#undef FUNCTION
-  auto at = functions.find(name);
-  return at == functions.end() ? nullptr : at->second;
-}
+const Functions nccl_functions = {
+    FUNCTION(ncclGetVersion),     FUNCTION(ncclGetUniqueId),    FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
+    FUNCTION(ncclCommAbort),      FUNCTION(ncclCommFinalize),   FUNCTION(ncclCommDestroy),        FUNCTION(ncclAllReduce),
+    FUNCTION(ncclCommRegister),   FUNCTION(ncclCommDeregister), FUNCTION(ncclMemAlloc),           FUNCTION(ncclMemFree),
+    FUNCTION(ncclReduceScatter),  FUNCTION(ncclAllGather),      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister),
+    FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
+};
 #endif

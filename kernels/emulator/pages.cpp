@@ -191,3 +191,16 @@ CUresult cuMemUnmap(CUdeviceptr addr, size_t bytes) {
   views.erase(addr);
   return CUDA_SUCCESS;
 }
+
+const Functions page_functions = {
+    FUNCTION(cuMemGetAllocationGranularity),
+    FUNCTION(cuMemAddressReserve),
+    FUNCTION(cuMemAddressFree),
+    FUNCTION(cuMemCreate),
+    FUNCTION(cuMemRelease),
+    FUNCTION(cuMemMap),
+    FUNCTION(cuMemUnmap),
+    FUNCTION(cuMemSetAccess),
+    FUNCTION(cuMemExportToShareableHandle),
+    FUNCTION(cuMemImportFromShareableHandle),
+};

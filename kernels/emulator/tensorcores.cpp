@@ -10,11 +10,11 @@ using Four = double __attribute__((vector_size(32)));
 using Eight = double __attribute__((vector_size(64)));
 using FourFloats = float __attribute__((vector_size(16)));
 
-// add_products gives the lanes a·b + c, of the c that they have given after a and b. The products are exact, so that the
+// add_products gives the lanes a·b + d, of the d that they have given after a and b. The products are exact, so that the
 // sums are the same with fused multiply-add.
 template <int K>
 static void add_products(Words (&got)[32], const Words (&given)[32], const double (&a)[16][K], const Eight (&b)[K]) {
-  // Lane 4g + t has rows g and g+8 of columns 2t and 2t+1 of c.
+  // Lane 4g + t has rows g and g+8 of columns 2t and 2t+1 of d.
   for (int row = 0; row < 16; row++) {
     int lane = row % 8 * 4, i = row / 8 * 2;
     Eight sum;
@@ -27,8 +27,8 @@ static void add_products(Words (&got)[32], const Words (&given)[32], const doubl
 }
 
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
-                                                        uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3) {
-  given() = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(c0), bits<uint32_t>(c1), bits<uint32_t>(c2), bits<uint32_t>(c3)}};
+                                                        uint32_t a3, uint32_t b0, uint32_t b1) {
+  given() = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(d0), bits<uint32_t>(d1), bits<uint32_t>(d2), bits<uint32_t>(d3)}};
   const Words &got = exchange([](const Words(&given)[32], Words(&got)[32]) {
     // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, and rows t and t+4 of column g of b.
     double a[16][8];

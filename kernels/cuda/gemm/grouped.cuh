@@ -72,8 +72,7 @@ int launch_single(uintptr_t stream, const Gemm &g) {
   if constexpr (has_toolkit<P>) {
     constexpr int BYTES = 4 * P::FLOATS;
     static_assert(P::ARCH >= 90 || BYTES <= CP_ASYNC_SHARED, "every GPU of this ARCH has that much");
-    static std::atomic<bool> has_shared;
-    if (int code = opt_in_shared(has_shared, single_gemm<P>, shared_for_occupancy<P>(BYTES, 0))) return code;
+    if (int code = opt_in_shared<single_gemm<P>>(shared_for_occupancy<P>(BYTES, 0))) return code;
     int64_t ctas = P::ctas(g);
     if (ctas > INT32_MAX) return cudaErrorInvalidValue;
     typename P::Params p;
@@ -103,8 +102,7 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   if constexpr (has_toolkit<First>) {
     constexpr int BYTES = 4 * std::max({P::FLOATS...}), MAX = Group<Params>::MAX;
     static_assert(First::ARCH >= 90 || BYTES <= CP_ASYNC_SHARED, "every GPU of this ARCH has that much");
-    static std::atomic<bool> has_shared;
-    if (int code = opt_in_shared(has_shared, grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0))) return code;
+    if (int code = opt_in_shared<grouped_gemm<P...>>(shared_for_occupancy<First>(BYTES, 0))) return code;
     Gemm sorted[KERNELS_MAX_GROUP];
     std::copy(g, g + count, sorted);
     std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });

@@ -122,12 +122,12 @@ inline int split_k(const Gemm &g, int64_t tiles, int max_ranks, bool thirds = fa
   return most;
 }
 
-// launch_split_k launches a kernel in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is the shared
+// launch_split_k launches KERNEL, in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is the shared
 // memory of a CTA, to which cluster split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.
 // thirds: see split_k.
-template <typename C, typename S, int K_MULTIPLE>
-int launch_split_k(uintptr_t stream, std::atomic<bool> &has_shared, void (*kernel)(const Gemm), Gemm g, int max_ranks, bool thirds = false) {
-  if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
+template <auto KERNEL, typename C, typename S, int K_MULTIPLE>
+int launch_split_k(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false) {
+  if (int code = opt_in_shared<KERNEL>(device().shared)) return code;
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
   int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks, thirds) : 1;
@@ -137,7 +137,7 @@ int launch_split_k(uintptr_t stream, std::atomic<bool> &has_shared, void (*kerne
   // be idle later. So if all CTAs are one wave, each asks for more than half of an SM's shared memory.
   size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
   if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
-  return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, g);
+  return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, KERNEL, g);
 }
 
 }  // namespace gemm

@@ -272,23 +272,21 @@ __global__ void __launch_bounds__(THREADS, ROWS == 1 && EXACT ? 2 : 0) classifie
 template <int CLASSES, bool EXACT, int ROWS, typename Value>
 int run_many(uintptr_t stream, const Args<Value> &p) {
   constexpr int MOST = 4 * CLASSES * (4 * 32 * MOST_FOURS + 4);
-  auto kernel = classifier_warps<CLASSES, EXACT, ROWS, Value>;
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, kernel, MOST)) return code;
+  constexpr auto KERNEL = classifier_warps<CLASSES, EXACT, ROWS, Value>;
+  if (int code = opt_in_shared<KERNEL>(MOST)) return code;
   int64_t ctas = (p.rows + WARPS * ROWS - 1) / (WARPS * ROWS), most = 2 * int64_t(device().sms);
-  return launch(stream, {unsigned(std::min(ctas, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
+  return launch(stream, {unsigned(std::min(ctas, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, KERNEL, p);
 }
 
 template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS, typename Value>
 int run(uintptr_t stream, const Args<Value> &p) {
   constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES, STATIC = 4 * 2 * (SIZE / 32) * 16;  // bytes: of staged, and of parts
-  auto kernel = classifier<CLASSES, EXACT, HELD, SIZE, Value>;
+  constexpr auto KERNEL = classifier<CLASSES, EXACT, HELD, SIZE, Value>;
   if (MOST + STATIC > device().shared) return run<16, false, 0>(stream, p);
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, kernel, MOST)) return code;
+  if (int code = opt_in_shared<KERNEL>(MOST)) return code;
   // Rows beyond what the SMs hold at once find the weights already read.
   int64_t most = 2 * int64_t(device().sms);
-  return launch(stream, {unsigned(p.rows < most ? p.rows : most), SIZE, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);
+  return launch(stream, {unsigned(p.rows < most ? p.rows : most), SIZE, HELD ? size_t(4) * p.k * p.classes : 0}, KERNEL, p);
 }
 
 // The loss reduction: the mean loss of each batch of rows, and how many are correct. One CTA

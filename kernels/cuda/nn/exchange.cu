@@ -198,9 +198,8 @@ int queue(uintptr_t stream, const kernels_exchange &e) {
   if (tma && e.ranks > 1) grid = std::min(grid, unsigned(IN_FLIGHT<ROUNDED> / ((STAGES - 1) * (e.ranks - 1) * tile)));
   // Without PDL: CTAs that only wait for the exchange before this one would keep those of GEMMs from their SMs.
   if (!tma) return launch(stream, {grid, EXCHANGE_THREADS, 0, 1, false}, exchange<false, ROUNDED>, e, 0u);
-  static std::atomic<bool> has_shared;
   size_t barriers = STAGES * sizeof(Mbarrier), shared = size_t(STAGES) * (1 + e.ranks) * tile + barriers;
-  if (int code = opt_in_shared(has_shared, exchange<true, ROUNDED>, int(EXCHANGE_SHARED + barriers))) return code;
+  if (int code = opt_in_shared<exchange<true, ROUNDED>>(int(EXCHANGE_SHARED + barriers))) return code;
   return launch(stream, {grid, EXCHANGE_THREADS, shared, 1, false}, exchange<true, ROUNDED>, e, unsigned(tile / sizeof(float4)));
 }
 

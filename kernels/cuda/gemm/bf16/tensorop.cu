@@ -30,8 +30,7 @@ struct LongNarrowWgrad : Config<64, 16, 32, 2, 1, 4, 3, 1> {};
 
 template <typename P>
 int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
-  static std::atomic<bool> has_shared;
-  return launch_split_k<P, P, 16>(stream, has_shared, single_gemm<P>, g, max_ranks);
+  return launch_split_k<single_gemm<P>, P, P, 16>(stream, g, max_ranks);
 }
 
 // launch_layout is launch_tensorop of g's layout, with both operands copied in the same way.

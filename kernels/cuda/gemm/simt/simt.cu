@@ -266,9 +266,8 @@ template <int LAYOUT, bool U8, typename Policy, typename C>
 int launch_config(uintptr_t stream, Gemm g) {
   constexpr int BYTES = 4 * shared_floats<LAYOUT, C>(), INBOX = 4 * C::PART;
   static_assert(C::CTAS * C::THREADS <= 1024, "every SM holds 1024 threads");
-  auto kernel = simt_gemm<LAYOUT, U8, Policy>;
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, kernel, std::min(BYTES + INBOX, device().shared))) return code;
+  constexpr auto KERNEL = simt_gemm<LAYOUT, U8, Policy>;
+  if (int code = opt_in_shared<KERNEL>(std::min(BYTES + INBOX, device().shared))) return code;
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
@@ -278,7 +277,7 @@ int launch_config(uintptr_t stream, Gemm g) {
   Launch l = {unsigned(all * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
   // With PDL, clusters that start while the kernel before still runs would share the free SMs, and leave others idle.
   l.pdl = ranks == 1 || all * ranks * 2 <= device().sms;
-  return launch(stream, l, kernel, g);
+  return launch(stream, l, KERNEL, g);
 }
 
 template <int LAYOUT, bool U8, typename Policy>

@@ -75,8 +75,7 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 int launch_config(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds) {
-  static std::atomic<bool> has_shared;
-  return launch_split_k<C, Stages<LAYOUT, C>, 8>(stream, has_shared, tensorop_gemm<LAYOUT, X3, ALIGNED, C>, g, max_ranks, thirds);
+  return launch_split_k<tensorop_gemm<LAYOUT, X3, ALIGNED, C>, C, Stages<LAYOUT, C>, 8>(stream, g, max_ranks, thirds);
 }
 
 // launch_policy launches a policy's Large or Small. At most max_ranks CTAs share a tile: see split_k.

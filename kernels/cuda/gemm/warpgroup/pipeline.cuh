@@ -244,8 +244,7 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int
     static_assert(P::Beside::BYTES + EXCHANGE_SHARED + 3 * 1024 <= 228 << 10);
     if (g[0].beside) return launch_policy<typename P::Beside>(stream, g, count, begin, end);
   }
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, warpgroup_gemm<P>, P::BYTES)) return code;
+  if (int code = opt_in_shared<warpgroup_gemm<P>>(P::BYTES)) return code;
   if (group_tiles<P>(g, count) > INT32_MAX) return cudaErrorInvalidValue;
   Group<TmaGemm> group = {};
   for (int i = 0; i < count; i++) {
