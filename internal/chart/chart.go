@@ -138,7 +138,6 @@ type Label struct {
 	Color  Color
 	At     Point
 	DX, DY float64
-	Align  float64
 }
 
 // Where the place of a text is in it.
@@ -228,7 +227,7 @@ func (f *frame) draw() {
 	}
 	for _, l := range f.Labels {
 		at := f.at(l.At)
-		f.text(l.Color, fontSize, Point{at.X + l.DX, at.Y + l.DY}, l.Align, l.Text)
+		f.text(l.Color, fontSize, Point{at.X + l.DX, at.Y + l.DY}, atStart, l.Text)
 	}
 }
 
