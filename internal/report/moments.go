@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/base64"
-	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
@@ -113,107 +114,87 @@ func (p Page) sliders(c colours, bytes int64, most int) ([]slider, error) {
 	}
 }
 
-// An encoder writes panels for moments.js. All numbers are varints. Texts and boxes that occur again are
-// written once and referred to by number.
-type encoder struct {
-	texts  map[string]uint64
-	boxes  map[box]uint64
-	tables [2][]byte // texts and boxes
+// A mapSet is the maps of a run, as moments.js reads them. Equal boxes are described once.
+type mapSet struct {
+	Kinds   []boxKind   `json:"kinds"`
+	Moments []mapMoment `json:"moments"`
+	numbers map[boxKind]int64
 }
 
-func (e *encoder) text(s string) uint64 {
-	id, known := e.texts[s]
-	if !known {
-		id = uint64(len(e.texts))
-		e.texts[s] = id
-		e.tables[0] = binary.AppendUvarint(e.tables[0], uint64(len(s)))
-		e.tables[0] = append(e.tables[0], s...)
-	}
-	return id
+// A boxKind is a box without its place. Its length is in bytes.
+type boxKind struct {
+	Class  string `json:"class"`
+	Label  string `json:"label"`
+	Text   string `json:"text"`
+	Stream string `json:"stream"`
+	Pool   string `json:"pool"`
+	Length int64  `json:"length"`
 }
 
-// box returns the number of a box, without its place.
-func (e *encoder) box(b box) uint64 {
-	b.Start, b.Addr = 0, 0
-	id, known := e.boxes[b]
-	if !known {
-		id = uint64(len(e.boxes))
-		e.boxes[b] = id
-		for _, s := range []string{b.Class, b.Label, b.Text, b.Stream, b.Pool} {
-			e.tables[1] = binary.AppendUvarint(e.tables[1], e.text(s))
-		}
-		e.tables[1] = binary.AppendUvarint(e.tables[1], inBytes(b.Length))
-	}
-	return id
+type mapMoment struct {
+	MS       float64     `json:"ms"`
+	When     string      `json:"when"`
+	Gap      string      `json:"gap"`
+	Segments string      `json:"segments"`
+	Note     string      `json:"note"`
+	Legend   [][3]string `json:"legend"` // class, name and amount
+	Lanes    []mapLane   `json:"lanes"`
+}
+
+// A mapLane has lengths in bytes. A box is twice the number of its kind. If it does not continue the box before it,
+// it is one more, and its distance in the lane and in addresses follow.
+type mapLane struct {
+	Name  string  `json:"name"`
+	Used  int64   `json:"used"`
+	Ticks int64   `json:"ticks"`
+	Boxes []int64 `json:"boxes"`
 }
 
 // inBytes returns a length of a lane in bytes.
-func inBytes(mib float64) uint64 { return uint64(math.Round(mib * mebibyte)) }
+func inBytes(mib float64) int64 { return int64(math.Round(mib * mebibyte)) }
 
-// lane appends a lane: its name, length, marks and boxes. A box is twice its number. If it does not
-// continue the one before it, it is one more, and its distance in the lane and in addresses follow.
-func (e *encoder) lane(out []byte, l lane) []byte {
-	for _, v := range []uint64{e.text(l.Name), inBytes(l.Used), inBytes(l.Ticks), uint64(len(l.Boxes))} {
-		out = binary.AppendUvarint(out, v)
-	}
-	var at uint64
-	var addr uintptr
+// lane returns a lane for moments.js.
+func (m *mapSet) lane(l lane) mapLane {
+	out := mapLane{Name: l.Name, Used: inBytes(l.Used), Ticks: inBytes(l.Ticks)}
+	at, addr := int64(0), uintptr(0)
 	for _, b := range l.Boxes {
-		skip := inBytes(b.Start) - at
-		id := 2 * e.box(b)
-		if skip == 0 && b.Addr == addr {
-			out = binary.AppendUvarint(out, id)
-		} else {
-			out = binary.AppendUvarint(out, id+1)
-			out = binary.AppendUvarint(out, skip)
-			out = binary.AppendVarint(out, int64(b.Addr-addr))
+		kind := boxKind{b.Class, b.Label, b.Text, b.Stream, b.Pool, inBytes(b.Length)}
+		number, known := m.numbers[kind]
+		if !known {
+			number = int64(len(m.Kinds))
+			m.numbers[kind] = number
+			m.Kinds = append(m.Kinds, kind)
 		}
-		at += skip + inBytes(b.Length)
-		addr = b.Addr + uintptr(inBytes(b.Length))
+		if skip := inBytes(b.Start) - at; skip == 0 && b.Addr == addr {
+			out.Boxes = append(out.Boxes, 2*number)
+		} else {
+			out.Boxes = append(out.Boxes, 2*number+1, skip, int64(b.Addr-addr))
+		}
+		at, addr = inBytes(b.Start)+kind.Length, b.Addr+uintptr(kind.Length)
 	}
 	return out
 }
 
-// encode returns the maps of a run as base64 of a deflate stream: the texts, the boxes and the moments, each
-// after their number, and each moment after its length.
+// encode returns the maps of a run: JSON, compressed by deflate, in base64.
 func (p Page) encode(run string, all []Moment, d *mapPainter) (string, error) {
-	e := encoder{texts: map[string]uint64{}, boxes: map[box]uint64{}}
-	var bodies []byte
+	set := mapSet{numbers: map[boxKind]int64{}}
 	for _, m := range all {
 		drawn := d.draw(run, m.Map)
-		body := binary.AppendUvarint(nil, uint64(max(0, m.MS)))
-		for _, s := range []string{p.when(m), gapText(m.Gap), segmentsText(m.Map), drawn.Note} {
-			body = binary.AppendUvarint(body, e.text(s))
+		moment := mapMoment{MS: m.MS, When: p.when(m), Gap: gapText(m.Gap), Segments: segmentsText(m.Map), Note: drawn.Note, Legend: [][3]string{}, Lanes: []mapLane{}}
+		for _, s := range shares(m.Map, d.colours) {
+			moment.Legend = append(moment.Legend, [3]string{s.Class, s.Name, s.amount()})
 		}
-		legend := shares(m.Map, d.colours)
-		body = binary.AppendUvarint(body, uint64(len(legend)))
-		for _, s := range legend {
-			for _, s := range []string{s.Class, s.Name, s.amount()} {
-				body = binary.AppendUvarint(body, e.text(s))
-			}
-		}
-		body = binary.AppendUvarint(body, uint64(len(drawn.Lanes)))
 		for _, l := range drawn.Lanes {
-			body = e.lane(body, l)
+			moment.Lanes = append(moment.Lanes, set.lane(l))
 		}
-		bodies = binary.AppendUvarint(bodies, uint64(len(body)))
-		bodies = append(bodies, body...)
+		set.Moments = append(set.Moments, moment)
 	}
 	var packed bytes.Buffer
 	w, err := flate.NewWriter(&packed, flate.DefaultCompression)
 	if err != nil {
 		return "", err
 	}
-	for _, part := range [][]byte{
-		binary.AppendUvarint(nil, uint64(len(e.texts))), e.tables[0],
-		binary.AppendUvarint(nil, uint64(len(e.boxes))), e.tables[1],
-		binary.AppendUvarint(nil, uint64(len(all))), bodies,
-	} {
-		if _, err := w.Write(part); err != nil {
-			return "", err
-		}
-	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(json.NewEncoder(w).Encode(set), w.Close()); err != nil {
 		return "", err
 	}
 	return base64.StdEncoding.EncodeToString(packed.Bytes()), nil

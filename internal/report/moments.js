@@ -1,5 +1,5 @@
 // Draws the map of memory at the moment of a slider. Each figure with maps has a template with the maps
-// of its run, as moments.go encodes them. A map is decoded when it is shown.
+// of its run, as moments.go encodes them.
 "use strict";
 for (const bar of document.querySelectorAll(".moments")) {
   const figures = [...document.querySelectorAll("#map figure[data-moments]")];
@@ -7,69 +7,28 @@ for (const bar of document.querySelectorAll(".moments")) {
   const [range, first, second] = ["at", "first", "second"].map(field);
   const filters = {stream: field("stream"), pool: field("pool")};
 
-  // A Reader reads varints and texts.
-  class Reader {
-    constructor(bytes) { this.bytes = bytes; this.at = 0; }
-    number() {
-      for (let value = 0, scale = 1; ; scale *= 128) {
-        const b = this.bytes[this.at++];
-        value += (b & 127) * scale;
-        if (b < 128) return value;
-      }
-    }
-    signed() {
-      const v = this.number();
-      return v % 2 ? -(v + 1) / 2 : v / 2;
-    }
-    text() {
-      const length = this.number();
-      this.at += length;
-      return new TextDecoder().decode(this.bytes.subarray(this.at - length, this.at));
-    }
-    list(f) { return Array.from({length: this.number()}, f); }
-  }
-
   async function unpack(figure) {
     const packed = atob(figure.querySelector("template").content.textContent);
-    const bytes = new Uint8Array(packed.length);
-    for (let i = 0; i < bytes.length; i++) bytes[i] = packed.charCodeAt(i);
+    const bytes = Uint8Array.from(packed, c => c.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-    const r = new Reader(new Uint8Array(await new Response(stream).arrayBuffer()));
-    const texts = r.list(() => r.text());
-    const word = () => texts[r.number()];
-    const kinds = r.list(() => ({class: word(), label: word(), text: word(), stream: word(), pool: word(), length: r.number()}));
-    const moments = r.list(() => {
-      const length = r.number(), start = r.at, ms = r.number();
-      r.at = start + length;
-      return {start, ms};
-    });
-    const read = i => {
-      r.at = moments[i].start;
-      return {
-        ms: r.number(), when: word(), gap: word(), segments: word(), note: word(),
-        legend: r.list(() => ({class: word(), name: word(), amount: word()})),
-        lanes: r.list(() => lane(r, word(), kinds)),
-      };
-    };
-    return {kinds, moments, read};
+    return new Response(stream).json();
   }
 
-  function lane(r, name, kinds) {
-    const l = {name, used: r.number(), ticks: r.number()};
+  // boxesOf returns the boxes of a lane, with their places.
+  function boxesOf(lane, kinds) {
+    const numbers = (lane.boxes || []).values(), boxes = [];
     let at = 0, addr = 0;
-    l.boxes = r.list(() => {
-      const id = r.number();
+    for (const id of numbers) {
       if (id % 2) {
-        at += r.number();
-        addr += r.signed();
+        at += numbers.next().value;
+        addr += numbers.next().value;
       }
       const kind = kinds[Math.floor(id / 2)];
-      const box = {kind, at, addr};
+      boxes.push({kind, at, addr});
       at += kind.length;
       addr += kind.length;
-      return box;
-    });
-    return l;
+    }
+    return boxes;
   }
 
   const element = (name, className, text = "") => {
@@ -80,7 +39,7 @@ for (const bar of document.querySelectorAll(".moments")) {
   };
   const tip = b => b.kind.stream ? `${b.kind.text}\n0x${b.addr.toString(16)}, ${[b.kind.stream, b.kind.pool].filter(s => s).join(", ")}` : b.kind.text;
 
-  function draw(figure, moment) {
+  function draw(figure, moment, kinds) {
     const track = figure.querySelector(".track");
     const whole = track.dataset.length * 2 ** 20;
     const part = (bytes, of) => Math.max(100 * bytes / of, 0) + "%";
@@ -98,7 +57,7 @@ for (const bar of document.querySelectorAll(".moments")) {
         marks.style.backgroundSize = part(l.ticks, l.used) + " 100%";
         row.append(marks);
       }
-      for (const b of l.boxes) {
+      for (const b of boxesOf(l, kinds)) {
         const off = Object.keys(filters).some(f => filters[f].value && filters[f].value !== b.kind[f]);
         const e = element("b", b.kind.class + (off ? " off" : ""), b.kind.label);
         e.style.left = part(b.at, whole);
@@ -115,10 +74,10 @@ for (const bar of document.querySelectorAll(".moments")) {
     figure.querySelector(".whole").textContent = moment.segments;
     figure.querySelector(".note").textContent = moment.note;
     figure.querySelector(".same").textContent = "";
-    figure.querySelector(".shares").replaceChildren(...moment.legend.map(s => {
+    figure.querySelector(".shares").replaceChildren(...moment.legend.map(([kind, text, amount]) => {
       const item = element("li", ""), name = element("span", "");
-      name.append(element("i", "key " + s.class), s.name);
-      item.append(name, " ", element("span", "", s.amount));
+      name.append(element("i", "key " + kind), text);
+      item.append(name, " ", element("span", "", amount));
       return item;
     }));
   }
@@ -153,8 +112,8 @@ for (const bar of document.querySelectorAll(".moments")) {
     const ms = all[0].moments[range.value].ms;
     for (const [i, r] of all.entries()) {
       const at = i ? Math.max(0, r.moments.findLastIndex(m => m.ms <= ms)) : +range.value;
-      const moment = r.read(at);
-      draw(chosen[i], moment);
+      const moment = r.moments[at];
+      draw(chosen[i], moment, r.kinds);
       if (i) continue;
       range.setAttribute("aria-valuetext", moment.when + ", " + moment.gap);
       bar.querySelector("output").textContent = moment.when;
