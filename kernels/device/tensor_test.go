@@ -46,6 +46,14 @@ func TestDenseRoundTrip(t *testing.T) {
 	if _, err := b.FromDense("h", tensor.New(tensor.WithShape(2, 2, 2), tensor.Of(tensor.Float32))); err == nil {
 		t.Error("three dimensions were taken")
 	}
+	for _, rows := range [][2]int{{-1, 1}, {0, -1}, {3, 1}} {
+		if _, err := b.RowsAfter(0, b.results, rows[0], rows[1]); err == nil {
+			t.Errorf("%d rows from row %d on were copied, of 3", rows[1], rows[0])
+		}
+	}
+	if _, err := b.RowsAfter(0, b.images, 0, 1); err == nil {
+		t.Error("rows of bytes were copied as floats")
+	}
 }
 
 func TestHostDriver(t *testing.T) {

@@ -80,6 +80,9 @@ func TestTune(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Fatalf("chose %+v, error %v, want %+v", got, err, want)
 	}
+	if b.queue != Queue(s) {
+		t.Errorf("the device is left with a queue of type %T", b.queue)
+	}
 	for kind, name := range s.chosen {
 		if (kind.Layout == kernels.NN) != (name == "faster") {
 			t.Errorf("%+v is left with kernel %q", kind, name)
