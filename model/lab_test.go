@@ -22,7 +22,7 @@ type lab struct {
 	backend
 	queue device.Queue
 	alloc allocator.Allocator
-	// captured is the allocator of graphs; nil: there are none.
+	// captured is the allocator of graphs, or nil if there are none.
 	captured allocator.Allocator
 }
 

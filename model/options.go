@@ -28,7 +28,7 @@ type Options struct {
 	// Order returns the order in which an epoch, counted from 0, visits the training set: a
 	// permutation of its rows. It is called before the epoch begins, from another goroutine.
 	Order func(epoch int) []int32
-	// Start is where the training resumes; zero: at its beginning.
+	// Start is where the training resumes. The zero Start is its beginning.
 	Start Start
 	// ChunkSteps is the number of steps that are replayed as one; 0 means 1. An epoch can be
 	// interrupted, and Verbose called, only between chunks.

@@ -18,7 +18,7 @@ import (
 
 // mirror is a rank of two; what the other one sends are the same numbers.
 type mirror struct {
-	symmetric allocator.Allocator // of symmetric memory; nil: there is none
+	symmetric allocator.Allocator // of symmetric memory, or nil if there is none
 	stream    allocator.Stream
 }
 

@@ -35,7 +35,7 @@ type Trainer[T any] struct {
 	before                   []float32    // losses of the epoch's steps before Options.Start
 	nextOrder                chan []int32 // of epoch, shuffled during the one before it
 	stepsQueued              atomic.Int64
-	stepTime                 time.Duration // of the last epoch; 0: none
+	stepTime                 time.Duration // of the last epoch, or 0
 }
 
 // A chunk is a range of steps that are the same in every epoch, apart from the values of the

@@ -98,7 +98,7 @@ func (l *Local) meet(c call, work func(*group)) error {
 	return nil
 }
 
-// agree reports whether all ranks have called the same operation; else it ends the group.
+// agree reports whether all ranks have called the same operation. If they have not, it ends the group.
 func (g *group) agree() bool {
 	first := g.calls[0]
 	for rank, c := range g.calls {

@@ -32,12 +32,12 @@ type Device struct {
 	isWeights map[uintptr]bool
 	rate      float32
 
-	push func(name string) // nil: ranges are not annotated
+	push func(name string) // of Annotate, or nil
 	pop  func()
 
 	ranks // this device's part in a training of several
 
-	captured allocator.Allocator // nil: Replay captures nothing
+	captured allocator.Allocator // of CaptureFrom, or nil
 	graphs   map[int]Graph
 }
 

@@ -79,7 +79,7 @@ func wholePages(name string, addr uintptr, bytes int64) error {
 	return nil
 }
 
-// reserve makes a range of addresses one without memory; addr 0: anywhere.
+// reserve makes a range of addresses one without memory. If addr is 0, the range may be anywhere.
 func reserve(addr uintptr, bytes int64) (uintptr, error) {
 	flags := unix.MAP_PRIVATE | unix.MAP_ANON | unix.MAP_NORESERVE
 	if addr != 0 {

@@ -14,7 +14,7 @@ type HostQueue struct {
 	Precision kernels.Precision // BF16, or else FP32
 
 	marks    []time.Time
-	captured *hostGraph // nil: operations run
+	captured *hostGraph // gets the operations of a capture; nil outside of one
 	scratch  []float32  // a gathered batch of images
 }
 

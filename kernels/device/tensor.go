@@ -49,7 +49,7 @@ type Tensor struct {
 	kind       Kind
 	pixels     bool            // elements are 0 to 255, each of which counts as 1/255 of that
 	rounded    allocator.Block // of weights on a device of bf16 values: their copy that GEMMs read
-	indices    uintptr         // of a gathered view: the int32 indices of its rows; else 0
+	indices    uintptr         // the int32 indices of the rows of a gathered view, or 0
 }
 
 // Shape returns the numbers of rows and columns.

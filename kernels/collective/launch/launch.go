@@ -48,11 +48,11 @@ import (
 type Process struct {
 	Rank, Size int
 	Local      int    // rank among those on the same host
-	Launcher   string // "Open MPI"; empty: the process was started alone
-	Job        string // distinguishes launches at the same address; empty: not known
-	Address    string // host and port of rank 0; empty: there is one rank
+	Launcher   string // "Open MPI", or "" if the process was started alone
+	Job        string // distinguishes launches at the same address, or "" if it is not known
+	Address    string // host and port of rank 0, or "" if there is one rank
 	OneHost    bool   // all ranks are on this host
-	Secret     string // known to all ranks; empty: none
+	Secret     string // known to all ranks, or "" if there is none
 
 	Within time.Duration // how long the ranks wait for each other to meet and to connect
 }
@@ -64,7 +64,7 @@ type launcher struct {
 	local      []string // the first that is set counts
 	localSize  string   // number of ranks on the host
 	job        []string // together they name the launch
-	key        string   // a secret that it makes for the launch; empty: none
+	key        string   // a secret that it makes for the launch, or ""
 	command    string
 	slurm      bool
 }

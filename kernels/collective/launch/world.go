@@ -18,7 +18,7 @@ type World struct {
 	Process
 	over     network
 	noSecret error   // why the user's secret could not be read
-	peers    []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
+	peers    []*peer // rank 0 has the others, by rank - 1; any other rank has rank 0
 
 	mu    sync.Mutex
 	err   error         // why the ranks ended early
@@ -77,7 +77,7 @@ func (w *World) listen(p *peer) {
 	}
 }
 
-// end ends all ranks. from is the peer that sent the reason; nil: it is this rank's.
+// end ends all ranks. from is the peer that sent the reason, or nil if the reason is this rank's.
 func (w *World) end(reason error, from *peer) {
 	w.mu.Lock()
 	if w.err != nil || w.left {

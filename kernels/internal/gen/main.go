@@ -85,7 +85,7 @@ type op struct {
 	Name, C string // Softmax, kernels_softmax
 	Precise bool   // it works on values, and takes a precision
 	Params  []param
-	As      string // an expression: its name in profiles; empty: described by hand
+	As      string // an expression of its name in profiles, or "" if it is described by hand
 	Host    bool   // generated on host memory
 	Dims    string // of what it reads first: "rows, cols"
 	Arrays  []array
