@@ -76,8 +76,8 @@ test: $(if $(cuda),kernels) ## run every test that this machine can run
 
 .PHONY: race
 race: ## run the tests with the race detector, and few of those that only compute or run scripts
-	$(GO_TEST) -race $$(go list ./... | grep -v -e '/kernels/ref$$' -e '/tools$$' -e '/tools/\(allocbench\|figures\|plot\)$$')
-	$(GO_TEST) -race -short ./kernels/ref ./tools ./tools/allocbench
+	$(GO_TEST) -race $$(go list ./... | grep -v -e '/kernels/ref$$' -e '/tools$$' -e '/tools/allocbench' -e '/tools/\(figures\|plot\)$$')
+	$(GO_TEST) -race -short ./kernels/ref ./tools ./tools/allocbench/...
 
 .PHONY: build
 build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc

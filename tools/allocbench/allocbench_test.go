@@ -15,6 +15,8 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
 )
 
 // ok ends the test unless all errors are nil.
@@ -69,12 +71,12 @@ func (c *checked) Synchronize() error { c.Fake.Synchronize(); return nil }
 func (c *checked) Close() error { return errors.Join(c.Faults(), c.Leftover()) }
 
 // checkedMachine also checks that each reuse of a block comes after its last use.
-func checkedMachine() (machine, error) {
-	return machine{
-		name: "fake",
-		open: func() (device, error) { return &checked{Fake: allocatortest.NewFake(fakeBytes)}, nil },
-		wrap: func(d device, a allocator.Allocator) allocator.Allocator {
-			if _, isNone := a.(none); isNone {
+func checkedMachine() (bench.Machine, error) {
+	return bench.Machine{
+		Name: "fake",
+		Open: func() (bench.Device, error) { return &checked{Fake: allocatortest.NewFake(fakeBytes)}, nil },
+		Wrap: func(d bench.Device, a allocator.Allocator) allocator.Allocator {
+			if _, isNone := a.(bench.None); isNone {
 				return a // its blocks are not memory
 			}
 			return allocatortest.NewGuard(a, d.(*checked).Fake)
@@ -82,12 +84,12 @@ func checkedMachine() (machine, error) {
 	}, nil
 }
 
-func nullMachine() (machine, error) {
-	return machine{name: "null", addresses: true, open: func() (device, error) { return newNull(), nil }}, nil
+func nullMachine() (bench.Machine, error) {
+	return bench.Machine{Name: "null", Addresses: true, Open: func() (bench.Device, error) { return bench.NewNull(), nil }}, nil
 }
 
 // benchRows runs the command and returns what it printed and the rows it wrote.
-func benchRows(t *testing.T, open func() (machine, error), args ...string) (string, []row) {
+func benchRows(t *testing.T, open func() (bench.Machine, error), args ...string) (string, []bench.Row) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rows.csv")
 	var out, notes bytes.Buffer
@@ -97,50 +99,50 @@ func benchRows(t *testing.T, open func() (machine, error), args ...string) (stri
 	if notes.Len() > 0 {
 		t.Errorf("wrote to stderr: %s", notes.String())
 	}
-	_, rows, err := readFigures(file)
+	_, rows, err := draw.ReadFigures(file)
 	ok(t, err)
 	return out.String(), rows
 }
 
 // TestScenarios runs every scenario on every allocator.
 func TestScenarios(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
+	for _, s := range bench.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			out, rows := benchRows(t, checkedMachine, "-quick", "-runs", "2", "-scenario", s.name)
-			for _, a := range contenders() {
+			out, rows := benchRows(t, checkedMachine, "-quick", "-runs", "2", "-scenario", s.Name)
+			for _, a := range bench.Contenders() {
 				cases := 0
 				for _, r := range rows {
-					if r.Allocator != a.name {
+					if r.Allocator != a.Name {
 						continue
 					}
 					cases++
-					if timed := r.Mean > 0 && r.PerSecond > 0 && r.DriverCalls >= 0 && r.GoAllocs >= 0; timed == a.memoryOnly {
-						t.Errorf("%s, %s: memory only is %v, but %+v", r.Case, a.name, a.memoryOnly, r)
+					if timed := r.Mean > 0 && r.PerSecond > 0 && r.DriverCalls >= 0 && r.GoAllocs >= 0; timed == a.MemoryOnly {
+						t.Errorf("%s, %s: memory only is %v, but %+v", r.Case, a.Name, a.MemoryOnly, r)
 					}
-					if r.Scenario != s.name || r.Runs != 2 || r.Ops <= 0 || r.PeakLive <= 0 || r.Cut || r.Failed > 0 {
+					if r.Scenario != s.Name || r.Runs != 2 || r.Ops <= 0 || r.PeakLive <= 0 || r.Cut || r.Failed > 0 {
 						t.Errorf("%+v", r)
 					}
-					if a.name == "none" {
+					if a.Name == "none" {
 						continue
 					}
 					if r.PeakReserved < r.PeakLive {
-						t.Errorf("%s, %s: reserved %d for %d live", r.Case, a.name, r.PeakReserved, r.PeakLive)
+						t.Errorf("%s, %s: reserved %d for %d live", r.Case, a.Name, r.PeakReserved, r.PeakLive)
 					}
-					if s.name == "pair" && !a.memoryOnly && !(r.P50 <= r.P99 && r.P99 <= r.P999) {
+					if s.Name == "pair" && !a.MemoryOnly && !(r.P50 <= r.P99 && r.P99 <= r.P999) {
 						t.Errorf("percentiles fall: %+v", r)
 					}
 				}
-				want := len(s.cases(true))
-				if a.memoryOnly && s.name == "multi_stream" {
+				want := len(s.Cases(true))
+				if a.MemoryOnly && s.Name == "multi_stream" {
 					want = 0 // it runs no kernels
 				}
 				if cases < want {
-					t.Errorf("%s has %d rows for %d cases", a.name, cases, want)
+					t.Errorf("%s has %d rows for %d cases", a.Name, cases, want)
 				}
 			}
-			if !strings.Contains(out, s.doc) || strings.Contains(out, "NaN") {
-				t.Errorf("output does not explain %s, or contains NaN:\n%s", s.name, out)
+			if !strings.Contains(out, s.Doc) || strings.Contains(out, "NaN") {
+				t.Errorf("output does not explain %s, or contains NaN:\n%s", s.Name, out)
 			}
 		})
 	}
@@ -181,10 +183,10 @@ func TestWithoutKernels(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	opened := 0
-	open := func() (machine, error) {
+	open := func() (bench.Machine, error) {
 		m, err := nullMachine()
-		plain := m.open
-		m.open = func() (device, error) {
+		plain := m.Open
+		m.Open = func() (bench.Device, error) {
 			if opened++; opened == 2 {
 				cancel()
 			}
@@ -198,7 +200,7 @@ func TestInterrupt(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
-	_, rows, err := readFigures(file)
+	_, rows, err := draw.ReadFigures(file)
 	if err != nil || len(rows) != 1 || opened != 2 {
 		t.Errorf("%d rows, %d devices, error %v", len(rows), opened, err)
 	}
@@ -213,10 +215,10 @@ func (full) Alloc(bytes int64, _ allocator.Stream, _ string) (allocator.Block, e
 
 // TestFailure continues after an allocator that fails.
 func TestFailure(t *testing.T) {
-	open := func() (machine, error) {
+	open := func() (bench.Machine, error) {
 		m, err := nullMachine()
-		m.wrap = func(_ device, a allocator.Allocator) allocator.Allocator {
-			if _, isNone := a.(none); isNone {
+		m.Wrap = func(_ bench.Device, a allocator.Allocator) allocator.Allocator {
+			if _, isNone := a.(bench.None); isNone {
 				return full{a}
 			}
 			return a
@@ -244,13 +246,12 @@ func TestTimeLimit(t *testing.T) {
 func TestPlots(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	peers := filepath.Join(t.TempDir(), "peers.csv")
-	nan := math.NaN()
-	err := os.WriteFile(peers, []byte(csvText(t, []row{
-		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false, nan, nan, nan, 0},
+	err := os.WriteFile(peers, []byte(csvText(t, []bench.Row{
+		{Scenario: "pair", Case: "64 KiB", Allocator: "peer", Unit: "pair", Ops: 1000, Runs: 5, Mean: 600, P50: 600, P99: 700, P999: 2000, PerSecond: 1e6},
 	})), 0o666)
 	ok(t, err)
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair,threads,random", "-plots", dir, "-with", peers)
-	if !slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == "peer" && r.P999 == 2000 }) {
+	if !slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Allocator == "peer" && r.P999 == 2000 }) {
 		t.Error("the peer's row is not in the CSV")
 	}
 	for _, name := range []string{"pair_time", "pair_p999", "threads_time", "random_time", "random_cold_time", "random_memory"} {
@@ -260,5 +261,14 @@ func TestPlots(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pair_memory.png")); err == nil {
 		t.Error("memory is drawn for scenarios that hold nearly none")
+	}
+}
+
+// TestAllReduceAlone wants the error to say how to start the scenario.
+func TestAllReduceAlone(t *testing.T) {
+	var out bytes.Buffer
+	err := run(context.Background(), []string{"-scenario", "allreduce"}, &out, &out, nullMachine)
+	if err == nil || !strings.Contains(err.Error(), "mpirun -np 2 allocbench -scenario allreduce") {
+		t.Error(err)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"strings"
 
 	"mlpool/internal/completion"
+	"mlpool/tools/allocbench/internal/allreduce"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/replay"
 )
 
 // script returns a script that completes command lines of allocbench in a shell.
@@ -16,14 +19,14 @@ func script(shell string) string {
 func values(flag, name string) (v completion.Values) {
 	switch {
 	case flag == "scenario":
-		v.Words = []string{replayName, allReduceName}
-		for _, s := range scenarios() {
-			v.Words = append(v.Words, s.name)
+		v.Words = []string{replay.Name, allreduce.Name}
+		for _, s := range bench.Scenarios() {
+			v.Words = append(v.Words, s.Name)
 		}
 	case flag == "allocator":
-		for _, c := range contenders() {
-			if !strings.Contains(c.name, " ") {
-				v.Words = append(v.Words, c.name)
+		for _, c := range bench.Contenders() {
+			if !strings.Contains(c.Name, " ") {
+				v.Words = append(v.Words, c.Name)
 			}
 		}
 	case name == "dir":

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"mlpool/internal/chart/charttest"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
 )
 
 const assets = "../../assets"
@@ -54,7 +56,7 @@ func pictures(t *testing.T, dir string) (names []string) {
 // TestDraw draws the rows that a selection names, and wants an error if it names none.
 func TestDraw(t *testing.T) {
 	figures := filepath.Join(t.TempDir(), "figures.csv")
-	rows := []row{
+	rows := []bench.Row{
 		{Scenario: "pair", Case: "1 KiB", Allocator: "tlsf", Unit: "pair", Mean: 40},
 		{Scenario: "pair", Case: "1 MiB", Allocator: "peer", Unit: "pair", Mean: 60},
 		{Scenario: "churn", Case: "1 stream", Allocator: "tlsf", Unit: "pair", Mean: 50, PeakLive: 1 << 30, PeakReserved: 2 << 30},
@@ -62,12 +64,12 @@ func TestDraw(t *testing.T) {
 		{Scenario: "random", Case: "1 stream", Allocator: "tlsf", Unit: "call", PeakLive: 1 << 30, PeakReserved: 1 << 30}, // level: no picture
 		{Scenario: "live1000", Case: "all cold", Allocator: "tlsf", Unit: "call", Mean: 1},
 	}
-	write := func(path string, rows []row) {
+	write := func(path string, rows []bench.Row) {
 		ok(t, os.WriteFile(path, []byte(csvText(t, rows)), 0o666))
 	}
 	write(figures, rows)
 	other := filepath.Join(t.TempDir(), "other.csv")
-	write(other, []row{{Scenario: "quine"}})
+	write(other, []bench.Row{{Scenario: "quine"}})
 	for _, c := range []struct{ args, want, err string }{
 		{"-draw " + figures, "churn_memory.png churn_time.png live1000_cold_time.png pair_time.png", ""},
 		{"-scenario churn,live1000 -case stream -draw " + figures, "churn_memory.png churn_time.png", ""},
@@ -93,9 +95,9 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-func csvText(t *testing.T, rows []row) string {
+func csvText(t *testing.T, rows []bench.Row) string {
 	t.Helper()
 	var b strings.Builder
-	ok(t, writeCSV(&b, nil, rows))
+	ok(t, draw.WriteCSV(&b, nil, rows))
 	return b.String()
 }

@@ -23,12 +23,16 @@ import (
 
 	"mlpool/internal/program"
 	"mlpool/kernels/collective/launch"
+	"mlpool/tools/allocbench/internal/allreduce"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
+	"mlpool/tools/allocbench/internal/replay"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr, thisMachine)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr, bench.ThisMachine)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.As(err, new(*launch.ReportedError)):
@@ -43,7 +47,7 @@ func main() {
 }
 
 // run is the command.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (machine, error)) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (bench.Machine, error)) error {
 	o, err := parse(args, stderr)
 	switch {
 	case err != nil:
@@ -64,8 +68,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		return o.redraw(stdout)
 	}
 	var process launch.Process
-	if o.scenarios == allReduceName {
-		if process, err = rankFromEnv(); err != nil {
+	if o.scenarios == allreduce.Name {
+		if process, err = allreduce.RankFromEnv(); err != nil {
 			return err
 		}
 		if process.Rank != 0 {
@@ -77,9 +81,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if err != nil {
 		return err
 	}
-	var with []row
+	var with []bench.Row
 	if o.with != "" {
-		if _, with, err = readFigures(o.with); err != nil {
+		if _, with, err = draw.ReadFigures(o.with); err != nil {
 			return err
 		}
 	}
@@ -90,34 +94,34 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if err != nil {
 		return err
 	}
-	if m.addresses && o.allocators == "" {
-		allocators = slices.DeleteFunc(allocators, func(a contender) bool { return a.name == onGPU })
+	if m.Addresses && o.allocators == "" {
+		allocators = slices.DeleteFunc(allocators, func(a bench.Contender) bool { return a.Name == bench.OnGPU })
 	}
 	s := &session{
 		options: o, machine: m, contenders: allocators,
-		table: &table{w: stdout}, stdout: stdout, warm: map[string][]float64{},
+		table: &draw.Table{W: stdout}, stdout: stdout, warm: map[string][]float64{},
 		stderr: stderr,
 	}
 	notes := s.notes(args)
-	s.table.printf("%s\n", strings.Join(notes, "\n"))
-	if o.scenarios == allReduceName {
+	s.table.Printf("%s\n", strings.Join(notes, "\n"))
+	if o.scenarios == allreduce.Name {
 		err = s.allReduce(ctx, process)
 	} else {
 		err = s.measureAll(ctx, chosen)
 	}
 	rows := append(s.rows, with...)
-	return errors.Join(err, s.table.err, s.writeReport(ctx), o.write(notes, chosen, rows, err == nil))
+	return errors.Join(err, s.table.Err, s.writeReport(ctx), o.write(notes, chosen, rows, err == nil))
 }
 
 // notes returns the notes of the CSV.
 func (s *session) notes(args []string) []string {
 	notes := []string{
-		s.machine.name,
-		fmt.Sprintf("%s, clock %v", time.Now().Format("2006-01-02 15:04 MST"), clock),
+		s.machine.Name,
+		fmt.Sprintf("%s, clock %v", time.Now().Format("2006-01-02 15:04 MST"), bench.Clock),
 		strings.Join(append([]string{"allocbench"}, args...), " "),
 	}
-	if s.machine.note != "" {
-		notes = append(notes, s.machine.note)
+	if s.machine.Note != "" {
+		notes = append(notes, s.machine.Note)
 	}
 	if s.runs == 1 {
 		notes = append(notes, "-runs 1: nothing tells how far runs differ")
@@ -131,15 +135,15 @@ func (s *session) notes(args []string) []string {
 func list(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("scenarios:\n")
-	for _, s := range append(scenarios(),
-		scenario{name: replayName, doc: "the requests in a file; see -trace and -traces"},
-		scenario{name: allReduceName, doc: allReduceDoc + ": mpirun -np 2 allocbench -scenario allreduce"},
+	for _, s := range append(bench.Scenarios(),
+		bench.Scenario{Name: replay.Name, Doc: "the requests in a file; see -trace and -traces"},
+		bench.Scenario{Name: allreduce.Name, Doc: allreduce.Doc + ": mpirun -np 2 allocbench -scenario allreduce"},
 	) {
-		fmt.Fprintf(&b, "  %-14s %s\n", s.name, s.doc)
+		fmt.Fprintf(&b, "  %-14s %s\n", s.Name, s.Doc)
 	}
 	b.WriteString("allocators:\n")
-	for _, a := range contenders() {
-		fmt.Fprintf(&b, "  %-16s %s\n", a.name, a.doc)
+	for _, a := range bench.Contenders() {
+		fmt.Fprintf(&b, "  %-16s %s\n", a.Name, a.Doc)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

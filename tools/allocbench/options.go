@@ -14,6 +14,11 @@ import (
 	"mlpool/allocator/observe"
 	"mlpool/internal/completion"
 	"mlpool/internal/stats"
+	"mlpool/tools/allocbench/internal/allreduce"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
+	"mlpool/tools/allocbench/internal/explain"
+	"mlpool/tools/allocbench/internal/replay"
 )
 
 const usage = `usage: allocbench [flags]
@@ -162,7 +167,7 @@ func (o *options) writesOver() error {
 		others = append(others, namedFile{"csv", o.csv})
 	}
 	if o.traces != "" {
-		paths, _ := tracesBelow(o.traces) // the reader of the traces reports its error
+		paths, _ := replay.Below(o.traces) // the reader of the traces reports its error
 		for _, path := range paths {
 			others = append(others, namedFile{"traces", path})
 		}
@@ -207,60 +212,56 @@ func (o *options) ready() error {
 }
 
 // replay returns the scenario of -trace or -traces.
-func (o *options) replay() (scenario, error) {
+func (o *options) replay() (bench.Scenario, error) {
 	if o.traces != "" {
-		return replaysBelow(o.traces)
+		return replay.Folder(o.traces)
 	}
-	return replayOf(o.trace, o.traceDevice)
+	return replay.File(o.trace, o.traceDevice)
 }
 
 // selection returns the scenarios and contenders that the options choose.
-func (o options) selection() ([]scenario, []contender, error) {
-	if o.scenarios == allReduceName { // on sources of memory, not on allocators
-		return []scenario{{name: allReduceName, doc: allReduceDoc}}, nil, nil
+func (o options) selection() ([]bench.Scenario, []bench.Contender, error) {
+	if o.scenarios == allreduce.Name { // on sources of memory, not on allocators
+		return []bench.Scenario{{Name: allreduce.Name, Doc: allreduce.Doc}}, nil, nil
 	}
-	all := scenarios()
+	all := bench.Scenarios()
 	list := o.scenarios
 	if o.trace != "" || o.traces != "" {
-		replay, err := o.replay()
+		replayed, err := o.replay()
 		if err != nil {
 			return nil, nil, err
 		}
-		all = append(all, replay)
+		all = append(all, replayed)
 		if list == "" {
-			list = replayName
-		} else if !slices.Contains(strings.Split(list, ","), replayName) {
-			list += "," + replayName
+			list = replay.Name
+		} else if !slices.Contains(strings.Split(list, ","), replay.Name) {
+			list += "," + replay.Name
 		}
-	} else if slices.Contains(strings.Split(list, ","), replayName) {
-		return nil, nil, fmt.Errorf("scenario %s needs -trace or -traces", replayName)
+	} else if slices.Contains(strings.Split(list, ","), replay.Name) {
+		return nil, nil, fmt.Errorf("scenario %s needs -trace or -traces", replay.Name)
 	}
-	if slices.Contains(strings.Split(list, ","), allReduceName) {
-		return nil, nil, fmt.Errorf("scenario %s is measured alone: name no other, and no trace", allReduceName)
+	if slices.Contains(strings.Split(list, ","), allreduce.Name) {
+		return nil, nil, fmt.Errorf("scenario %s is measured alone: name no other, and no trace", allreduce.Name)
 	}
 	if list != "" { // so that an error names these two
-		for _, name := range []string{replayName, allReduceName} {
-			if !slices.ContainsFunc(all, func(s scenario) bool { return s.name == name }) {
-				all = append(all, scenario{name: name})
+		for _, name := range []string{replay.Name, allreduce.Name} {
+			if !slices.ContainsFunc(all, func(s bench.Scenario) bool { return s.Name == name }) {
+				all = append(all, bench.Scenario{Name: name})
 			}
 		}
 	}
-	chosen, err := choose("scenario", list, all, func(s scenario) string { return s.name })
+	chosen, err := bench.Choose("scenario", list, all, func(s bench.Scenario) string { return s.Name })
 	if err != nil {
 		return nil, nil, err
 	}
 	names := o.allocators
 	if names == "" && o.report != "" {
-		names = explained
+		names = explain.Allocators
 	}
 	if names == "" && o.traces != "" {
-		var all []string
-		for _, c := range compared {
-			all = append(all, c.allocator)
-		}
-		names = strings.Join(all, ",")
+		names = draw.Compared()
 	}
-	allocators, err := choose("allocator", names, contenders(), func(a contender) string { return a.name })
+	allocators, err := bench.Named(names)
 	return chosen, allocators, err
 }
 

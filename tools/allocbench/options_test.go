@@ -11,17 +11,18 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/tools/allocbench/internal/bench"
 )
 
 func TestList(t *testing.T) {
 	var out bytes.Buffer
 	ok(t, run(t.Context(), []string{"-list"}, &out, io.Discard, nil))
-	for _, s := range scenarios() {
-		if !strings.Contains(out.String(), "\n  "+s.name+" ") {
-			t.Errorf("scenario %s is not listed", s.name)
+	for _, s := range bench.Scenarios() {
+		if !strings.Contains(out.String(), "\n  "+s.Name+" ") {
+			t.Errorf("scenario %s is not listed", s.Name)
 		}
 	}
-	for _, name := range append(allocator.Strategies(), mallocSegments, "cuda", "malloc") {
+	for _, name := range append(allocator.Strategies(), bench.MallocSegments, "cuda", "malloc") {
 		if !strings.Contains(out.String(), "\n  "+name+" ") {
 			t.Errorf("allocator %s is not listed", name)
 		}

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
+	"mlpool/tools/allocbench/internal/replay"
 )
 
 // A comparison is a CSV and a README with the figures of three traces, and the arguments of
@@ -19,7 +22,7 @@ type comparison struct {
 	args        []string
 }
 
-const readmeText = "# A\n\n" + tableBegin + "| old |\n" + tableEnd + "\n## B\n"
+const readmeText = "# A\n\n" + draw.TableBegin + "| old |\n" + draw.TableEnd + "\n## B\n"
 
 func newComparison(t *testing.T, more ...string) comparison {
 	t.Helper()
@@ -65,7 +68,7 @@ func (c comparison) replace(path, old, new string) {
 // requests of another one is left out.
 func TestTraces(t *testing.T) {
 	c := newComparison(t)
-	_, rows, err := readFigures(c.csv)
+	_, rows, err := draw.ReadFigures(c.csv)
 	ok(t, err)
 	var cases, allocators []string
 	for _, r := range rows {
@@ -85,11 +88,11 @@ func TestTraces(t *testing.T) {
 			t.Errorf("%s is not compared", s)
 		}
 	}
-	if slices.Contains(allocators, onGPU) || slices.Contains(allocators, "malloc") {
+	if slices.Contains(allocators, bench.OnGPU) || slices.Contains(allocators, "malloc") {
 		t.Errorf("compared without a GPU: %q", allocators)
 	}
 	ok(t, c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""))
-	if _, rows, err = readFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
+	if _, rows, err = draw.ReadFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
 		t.Errorf("%d rows, error %v", len(rows), err)
 	}
 }
@@ -98,10 +101,10 @@ func TestTraces(t *testing.T) {
 func TestReadme(t *testing.T) {
 	c := newComparison(t)
 	text := c.read(c.readme)
-	if want := "# A\n\n" + tableBegin + "| strategy | ns a call | training | worst of 2 trainings | median of 1 jobs | worst of them | pick it when |\n|---|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
+	if want := "# A\n\n" + draw.TableBegin + "| strategy | ns a call | training | worst of 2 trainings | median of 1 jobs | worst of them | pick it when |\n|---|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
 		t.Errorf("does not begin with %q:\n%s", want, text)
 	}
-	if !strings.HasSuffix(text, "|\n"+tableEnd+"\n## B\n") || strings.Contains(text, "old") {
+	if !strings.HasSuffix(text, "|\n"+draw.TableEnd+"\n## B\n") || strings.Contains(text, "old") {
 		t.Error(text)
 	}
 	if row := "| `ALLOCATOR_TYPE=cuda` |"; strings.Contains(text, row) {
@@ -129,7 +132,7 @@ func TestCheck(t *testing.T) {
 		{"a new trace", func(c comparison) { c.replaceAll(c.csv, "wide", "narrow") },
 			"trainer/wide cold, tlsf is not in it; trainer/wide cold, slab is not in it; trainer/wide warm, tlsf is not in it; and 5 more: run"},
 		{"the README's figures", func(c comparison) { c.replace(c.readme, "| `slab` |", "| `slab` | 1") }, "README.md: its table is not that of the figures"},
-		{"the README's marks", func(c comparison) { c.replace(c.readme, tableEnd, "") }, "README.md: has no line"},
+		{"the README's marks", func(c comparison) { c.replace(c.readme, draw.TableEnd, "") }, "README.md: has no line"},
 		{"the README", func(c comparison) { c.remove(c.readme) }, "no such file"},
 		{"the CSV", func(c comparison) { c.remove(c.csv) }, "no such file"},
 	} {
@@ -171,8 +174,8 @@ func (c comparison) remove(path string) {
 func TestCheckOfSlowCalls(t *testing.T) {
 	dir := t.TempDir()
 	o := options{csv: filepath.Join(dir, "rows.csv"), readme: filepath.Join(dir, "README.md")}
-	ok(t, os.WriteFile(o.readme, []byte(tableBegin+tableEnd), 0o666))
-	rows := []row{{Scenario: replayName, Case: defaultTraining + " warm", Allocator: "tlsf", Mean: 1234567.8, PeakLive: 1, PeakReserved: 1}}
+	ok(t, os.WriteFile(o.readme, []byte(draw.TableBegin+draw.TableEnd), 0o666))
+	rows := []bench.Row{{Scenario: replay.Name, Case: draw.DefaultTraining + " warm", Allocator: "tlsf", Mean: 1234567.8, PeakLive: 1, PeakReserved: 1}}
 	ok(t, o.write(nil, nil, rows, true))
 	o.check = true
 	ok(t, o.write(nil, nil, rows, true))

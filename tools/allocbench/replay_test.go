@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mlpool/tools/allocbench/internal/bench"
 )
 
 const header = "Thread,Time,Action,Pointer,Size,Stream\n"
@@ -69,7 +71,7 @@ func TestReplay(t *testing.T) {
 	if want := "small.csv: 4 allocations and 3 frees on 2 streams, at most 2 blocks of 1.1 KiB live; 1 that failed are left out; 1 never freed are freed at the end"; !strings.Contains(out, want) {
 		t.Error(out)
 	}
-	if want := 2 * (len(contenders()) - 1); len(rows) != want {
+	if want := 2 * (len(bench.Contenders()) - 1); len(rows) != want {
 		t.Errorf("%d rows, want %d", len(rows), want)
 	}
 	for _, r := range rows {
@@ -85,7 +87,7 @@ func TestReplayInOrder(t *testing.T) {
 	text := strings.ReplaceAll(small, "free,0x1000,100,0x7f00", "free,0x1000,100,0x0") +
 		"1,00:00:01:000009,allocate,0x4000,16,0x7f00\n"
 	path := writeTrace(t, "ordered.csv", text)
-	if _, rows := benchRows(t, checkedMachine, "-quick", "-trace", path, "-scenario", "live1000"); len(rows) != 4*len(contenders()) {
+	if _, rows := benchRows(t, checkedMachine, "-quick", "-trace", path, "-scenario", "live1000"); len(rows) != 4*len(bench.Contenders()) {
 		t.Errorf("%d rows", len(rows))
 	}
 }

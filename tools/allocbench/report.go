@@ -8,15 +8,19 @@ import (
 	"slices"
 
 	"mlpool/internal/report"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
+	"mlpool/tools/allocbench/internal/explain"
+	"mlpool/tools/allocbench/internal/replay"
 )
 
 // keep records the time of a call in one warm replay for -report, if it is known.
-func (s *session) keep(sc scenario, a contender, rows []row) {
-	if s.report == "" || a.driver && s.machine.addresses || sc.name != replayName || len(rows) == 0 {
+func (s *session) keep(sc bench.Scenario, a bench.Contender, rows []bench.Row) {
+	if s.report == "" || a.Driver && s.machine.Addresses || sc.Name != replay.Name || len(rows) == 0 {
 		return
 	}
 	if warm := rows[len(rows)-1]; !math.IsNaN(warm.Mean) {
-		s.warm[a.name] = append(s.warm[a.name], warm.Mean)
+		s.warm[a.Name] = append(s.warm[a.Name], warm.Mean)
 	}
 }
 
@@ -25,26 +29,26 @@ func (s *session) writeReport(ctx context.Context) error {
 	if s.report == "" || ctx.Err() != nil {
 		return nil
 	}
-	t, _, err := readTrace(s.trace, s.traceDevice)
+	t, _, err := replay.Read(s.trace, s.traceDevice)
 	if err != nil {
 		return err
 	}
-	j := job{
-		name: filepath.Base(s.trace), requests: t, machine: s.machine, warm: s.warm, step: func() { s.step(1) },
-		among: slices.DeleteFunc(slices.Clone(s.contenders), func(c contender) bool { return c.name == noAllocator }),
+	j := explain.Job{
+		Name: filepath.Base(s.trace), Requests: t, Machine: s.machine, Warm: s.warm, Step: func() { s.step(1) },
+		Among: slices.DeleteFunc(slices.Clone(s.contenders), func(c bench.Contender) bool { return c.Name == bench.NoAllocator }),
 	}
-	s.startBar(j.steps())
-	p, err := j.page(ctx)
+	s.startBar(j.Steps())
+	p, err := j.Page(ctx)
 	s.stopBar()
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	if err := printPage(s.stdout, p); err != nil {
+	if err := explain.Print(s.stdout, p); err != nil {
 		return err
 	}
-	if err := writeFile(s.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
+	if err := draw.WriteFile(s.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
 		return err
 	}
-	s.table.printf("\nreport in %s\n", s.report)
-	return s.table.err
+	s.table.Printf("\nreport in %s\n", s.report)
+	return s.table.Err
 }

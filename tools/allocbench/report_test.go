@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/tools/allocbench/internal/bench"
 )
 
 const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
@@ -56,12 +58,12 @@ func TestReport(t *testing.T) {
 func TestWithoutGPU(t *testing.T) {
 	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "page.html")
 	out, rows := benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "3")
-	if slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == onGPU }) {
-		t.Errorf("%s is compared unasked:\n%s", onGPU, out)
+	if slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Allocator == bench.OnGPU }) {
+		t.Errorf("%s is compared unasked:\n%s", bench.OnGPU, out)
 	}
 	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "6", "-allocator", "tlsf,slack 1/64,cuda,malloc", "-report", page)
-	if i := slices.IndexFunc(rows, func(r row) bool { return r.Allocator == onGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
-		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", onGPU, out)
+	if i := slices.IndexFunc(rows, func(r bench.Row) bool { return r.Allocator == bench.OnGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
+		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", bench.OnGPU, out)
 	}
 	_, lead, _ := strings.Cut(readText(t, page), "<h1>")
 	if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.Contains(lead, "22.0 MiB are reserved, 4.0 MiB with this pool (tlsf)") {
@@ -80,16 +82,16 @@ func TestReportErrors(t *testing.T) {
 	if _, err := os.Stat(page); err == nil {
 		t.Error("an interrupted run wrote a page")
 	}
-	broken := func() (machine, error) {
+	broken := func() (bench.Machine, error) {
 		m, err := nullMachine()
-		m.note = "a note"
-		m.open = func() (device, error) { return nil, errNoKernels }
+		m.Note = "a note"
+		m.Open = func() (bench.Device, error) { return nil, bench.ErrNoKernels }
 		return m, err
 	}
 	if err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf", "-report", page}, io.Discard, io.Discard, broken); err != nil {
 		t.Errorf("an allocator that fails: %v", err)
 	}
-	if text := readText(t, page); !strings.Contains(text, errNoKernels.Error()) || !strings.Contains(text, "a note") {
+	if text := readText(t, page); !strings.Contains(text, bench.ErrNoKernels.Error()) || !strings.Contains(text, "a note") {
 		t.Error("the page does not say that the allocator failed")
 	}
 }

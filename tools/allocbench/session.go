@@ -9,29 +9,32 @@ import (
 	"slices"
 	"strings"
 
-	"mlpool/internal/text"
-	"mlpool/kernels/collective/launch"
-
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"mlpool/internal/text"
+	"mlpool/kernels/collective/launch"
+	"mlpool/tools/allocbench/internal/allreduce"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/draw"
 )
 
 // A session is one run of the command.
 type session struct {
 	options
-	machine    machine
-	contenders []contender
-	table      *table
+	machine    bench.Machine
+	contenders []bench.Contender
+	table      *draw.Table
 	stdout     io.Writer
 	stderr     io.Writer
 	bar        *progressbar.ProgressBar // nil unless stderr is a terminal
-	rows       []row
+	rows       []bench.Row
 	failed     int                  // measurements
 	warm       map[string][]float64 // for -report: ns a call of each replay, by contender
 }
 
 // measureAll runs the scenarios one after the other. Failures are printed and left out.
-func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
+func (s *session) measureAll(ctx context.Context, chosen []bench.Scenario) error {
 	total, any := 0, false
 	for i := range chosen {
 		cases := s.casesOf(chosen[i])
@@ -47,7 +50,7 @@ func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
 		if len(cases) == 0 {
 			continue
 		}
-		s.show(func() { s.table.heading(sc.name, sc.doc) })
+		s.show(func() { s.table.Heading(sc.Name, sc.Doc) })
 		for _, c := range cases {
 			if err := s.measure(ctx, sc, c); err != nil {
 				s.stopBar()
@@ -62,17 +65,17 @@ func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
 	return nil
 }
 
-func (s *session) casesOf(sc scenario) []testCase {
-	return slices.DeleteFunc(sc.cases(s.quick), func(c testCase) bool { return !strings.Contains(c.name, s.cases) })
+func (s *session) casesOf(sc bench.Scenario) []bench.Case {
+	return slices.DeleteFunc(sc.Cases(s.quick), func(c bench.Case) bool { return !strings.Contains(c.Name, s.cases) })
 }
 
 // measure runs one case, and shows the medians of the runs that ended.
-func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
-	found := make([][]row, len(s.contenders)) // of all runs
+func (s *session) measure(ctx context.Context, sc bench.Scenario, c bench.Case) error {
+	found := make([][]bench.Row, len(s.contenders)) // of all runs
 	failures := make([]error, len(s.contenders))
 	err := s.runAll(ctx, sc, c, found, failures)
-	if errors.Is(err, errNoKernels) {
-		s.show(func() { s.table.printf("%-26s left out: %v\n", c.name, err) })
+	if errors.Is(err, bench.ErrNoKernels) {
+		s.show(func() { s.table.Printf("%-26s left out: %v\n", c.Name, err) })
 		s.step(s.runs * len(s.contenders))
 		return nil
 	}
@@ -82,21 +85,21 @@ func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
 
 // runAll does all runs of a case, with the contenders in turn. It adds to the rows of each, or records
 // its error, and ends early if the case cannot run here, with errNoKernels, or if ctx is done.
-func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][]row, failures []error) error {
+func (s *session) runAll(ctx context.Context, sc bench.Scenario, c bench.Case, found [][]bench.Row, failures []error) error {
 	for range s.runs {
 		for i, a := range s.contenders {
 			if failures[i] != nil {
 				s.step(1)
 				continue
 			}
-			rows, err := s.machine.run(ctx, a, c, limits{s.quick, s.limit})
+			rows, err := s.machine.Run(ctx, a, c, bench.Limits{Quick: s.quick, Most: s.limit})
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if errors.Is(err, errNoKernels) && a.memoryOnly {
+			if errors.Is(err, bench.ErrNoKernels) && a.MemoryOnly {
 				err = nil // the others' rows count
 			}
-			if errors.Is(err, errNoKernels) {
+			if errors.Is(err, bench.ErrNoKernels) {
 				return err
 			}
 			found[i] = append(found[i], rows...)
@@ -110,7 +113,7 @@ func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][
 
 // showMedians prints and keeps the medians of each contender: by case, then by allocator, so that
 // comparable rows are together.
-func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures []error) {
+func (s *session) showMedians(sc bench.Scenario, c bench.Case, found [][]bench.Row, failures []error) {
 	var names []string
 	for _, r := range slices.Concat(found...) {
 		if !slices.Contains(names, r.Case) {
@@ -120,35 +123,35 @@ func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures [
 	for _, name := range names {
 		shown := len(s.rows)
 		for i, rows := range found {
-			same := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != name })
+			same := slices.DeleteFunc(slices.Clone(rows), func(r bench.Row) bool { return r.Case != name })
 			if len(same) == 0 {
 				continue
 			}
-			m := median(same)
-			m.Scenario, m.Allocator = sc.name, s.contenders[i].name
+			m := bench.Median(same)
+			m.Scenario, m.Allocator = sc.Name, s.contenders[i].Name
 			s.rows = append(s.rows, m)
-			s.table.row(m)
+			s.table.Row(m)
 		}
-		s.table.warn(s.rows[shown:])
+		s.table.Warn(s.rows[shown:])
 	}
 	if len(names) == 0 && errors.Join(failures...) == nil {
-		s.table.printf("%-26s left out: %v\n", c.name, errNoKernels)
+		s.table.Printf("%-26s left out: %v\n", c.Name, bench.ErrNoKernels)
 	}
 	for i, err := range failures {
 		if err != nil {
 			s.failed++
-			s.table.printf("%-26s %-16s failed: %v\n", c.name, s.contenders[i].name, err)
+			s.table.Printf("%-26s %-16s failed: %v\n", c.Name, s.contenders[i].Name, err)
 		}
 	}
 }
 
 // allReduce measures all-reduces as one of the ranks.
 func (s *session) allReduce(ctx context.Context, process launch.Process) (err error) {
-	s.rows, err = allReduceJob{process, s.allocators, s.cases, s.runs, s.quick}.measure(ctx, s.table.printf)
+	s.rows, err = allreduce.Job{Process: process, Sources: s.allocators, Sizes: s.cases, Runs: s.runs, Quick: s.quick}.Measure(ctx, s.table.Printf)
 	for i, r := range s.rows {
-		s.table.printf("%-10s %-28s %10s %14s %11.3g\n", r.Case, r.Allocator, text.Duration(r.Mean), spreadText(r), float64(r.PeakLive)/r.Mean)
+		s.table.Printf("%-10s %-28s %10s %14s %11.3g\n", r.Case, r.Allocator, text.Duration(r.Mean), draw.Spread(r), float64(r.PeakLive)/r.Mean)
 		if i+1 == len(s.rows) || s.rows[i+1].Case != r.Case {
-			s.table.warn(slices.DeleteFunc(slices.Clone(s.rows), func(o row) bool { return o.Case != r.Case }))
+			s.table.Warn(slices.DeleteFunc(slices.Clone(s.rows), func(o bench.Row) bool { return o.Case != r.Case }))
 		}
 	}
 	return err

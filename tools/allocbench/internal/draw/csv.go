@@ -1,0 +1,206 @@
+package draw
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mlpool/tools/allocbench/internal/bench"
+)
+
+// A column of the CSV, and its field of a row.
+type column struct {
+	name string
+	get  func(*bench.Row) string
+	set  func(*bench.Row, string) error
+}
+
+func textColumn(name string, field func(*bench.Row) *string) column {
+	return column{name,
+		func(r *bench.Row) string { return *field(r) },
+		func(r *bench.Row, s string) error { *field(r) = s; return nil }}
+}
+
+func intColumn(name string, field func(*bench.Row) *int64) column {
+	return column{name,
+		func(r *bench.Row) string { return strconv.FormatInt(*field(r), 10) },
+		func(r *bench.Row, s string) (err error) { *field(r), err = strconv.ParseInt(s, 10, 64); return err }}
+}
+
+// positiveColumn writes 0 as an empty field: an allocator that hands out memory has reserved
+// some, so it is not known how much. Likewise the ranks, of which most scenarios have none.
+func positiveColumn(name string, field func(*bench.Row) *int64) column {
+	c := intColumn(name, field)
+	get, set := c.get, c.set
+	c.get = func(r *bench.Row) string {
+		if *field(r) == 0 {
+			return ""
+		}
+		return get(r)
+	}
+	c.set = func(r *bench.Row, s string) error {
+		if *field(r) = 0; s == "" {
+			return nil
+		}
+		return set(r, s)
+	}
+	return c
+}
+
+// floatColumn writes a value that was not measured as an empty field.
+func floatColumn(name string, field func(*bench.Row) *float64) column {
+	return column{name,
+		func(r *bench.Row) string {
+			if math.IsNaN(*field(r)) {
+				return ""
+			}
+			return strconv.FormatFloat(*field(r), 'g', 6, 64)
+		},
+		func(r *bench.Row, s string) (err error) {
+			if *field(r) = math.NaN(); s != "" {
+				*field(r), err = strconv.ParseFloat(s, 64)
+			}
+			return err
+		}}
+}
+
+// columns are the columns of the CSV. A file may have only the first leastColumns: peers.cu and
+// earlier versions write no others.
+var columns = []column{
+	textColumn("scenario", func(r *bench.Row) *string { return &r.Scenario }),
+	textColumn("case", func(r *bench.Row) *string { return &r.Case }),
+	textColumn("allocator", func(r *bench.Row) *string { return &r.Allocator }),
+	textColumn("unit", func(r *bench.Row) *string { return &r.Unit }),
+	{"runs",
+		func(r *bench.Row) string { return strconv.Itoa(r.Runs) },
+		func(r *bench.Row, s string) (err error) { r.Runs, err = strconv.Atoi(s); return err }},
+	intColumn("ops", func(r *bench.Row) *int64 { return &r.Ops }),
+	floatColumn("mean_ns", func(r *bench.Row) *float64 { return &r.Mean }),
+	floatColumn("p50_ns", func(r *bench.Row) *float64 { return &r.P50 }),
+	floatColumn("p99_ns", func(r *bench.Row) *float64 { return &r.P99 }),
+	floatColumn("p999_ns", func(r *bench.Row) *float64 { return &r.P999 }),
+	floatColumn("per_second", func(r *bench.Row) *float64 { return &r.PerSecond }),
+	intColumn("peak_live_bytes", func(r *bench.Row) *int64 { return &r.PeakLive }),
+	positiveColumn("peak_reserved_bytes", func(r *bench.Row) *int64 { return &r.PeakReserved }),
+	intColumn("out_of_memory", func(r *bench.Row) *int64 { return &r.Failed }),
+	floatColumn("driver_calls_per_op", func(r *bench.Row) *float64 { return &r.DriverCalls }),
+	floatColumn("go_allocs_per_op", func(r *bench.Row) *float64 { return &r.GoAllocs }),
+	{"cut",
+		func(r *bench.Row) string { return strconv.FormatBool(r.Cut) },
+		func(r *bench.Row, s string) (err error) { r.Cut, err = strconv.ParseBool(s); return err }},
+	floatColumn("host_waits_per_op", func(r *bench.Row) *float64 { return &r.HostWaits }),
+	floatColumn("least_ns", func(r *bench.Row) *float64 { return &r.Least }),
+	floatColumn("most_ns", func(r *bench.Row) *float64 { return &r.Most }),
+	positiveColumn("ranks", func(r *bench.Row) *int64 { return &r.Ranks }),
+}
+
+const leastColumns = 17
+
+// WriteCSV writes notes as comments, a header, and a line for each row.
+func WriteCSV(w io.Writer, notes []string, rows []bench.Row) error {
+	for _, note := range notes {
+		if _, err := fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(note, "\n", " ")); err != nil {
+			return err
+		}
+	}
+	out := csv.NewWriter(w)
+	record := make([]string, len(columns))
+	for i, c := range columns {
+		record[i] = c.name
+	}
+	if err := out.Write(record); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		for i, c := range columns {
+			record[i] = c.get(&r)
+		}
+		if err := out.Write(record); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// AsWritten returns rows as readCSV would read them: floats are rounded.
+func AsWritten(rows []bench.Row) ([]bench.Row, error) {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		for _, c := range columns {
+			if err := c.set(&rows[i], c.get(&rows[i])); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rows, nil
+}
+
+// readCSV reads what writeCSV wrote.
+func readCSV(r io.Reader) (notes []string, rows []bench.Row, err error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if note, ok := strings.CutPrefix(line, "#"); ok {
+			notes = append(notes, strings.TrimSpace(note))
+		}
+	}
+	rows, err = readRows(bytes.NewReader(text))
+	return notes, rows, err
+}
+
+func readRows(r io.Reader) ([]bench.Row, error) {
+	in := csv.NewReader(r)
+	in.Comment = '#'
+	records, err := in.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(records) == 0 {
+		return nil, fmt.Errorf("is empty")
+	}
+	n := len(records[0])
+	if n < leastColumns || n > len(columns) {
+		return nil, fmt.Errorf("has %d columns, not %d", n, len(columns))
+	}
+	var rows []bench.Row
+	for i, record := range records {
+		r := bench.Row{HostWaits: math.NaN(), Least: math.NaN(), Most: math.NaN()}
+		for j, c := range columns[:n] {
+			if i == 0 {
+				if record[j] != c.name {
+					return nil, fmt.Errorf("column %d is %q, not %q", j+1, record[j], c.name)
+				}
+				continue
+			}
+			if err := c.set(&r, record[j]); err != nil {
+				return nil, fmt.Errorf("row %d: %s: %w", i, c.name, err)
+			}
+		}
+		if i > 0 {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// ReadFigures reads the file at path.
+func ReadFigures(path string) (notes []string, rows []bench.Row, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if notes, rows, err = readCSV(f); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return notes, rows, nil
+}

@@ -1,0 +1,94 @@
+package explain
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"mlpool/allocator/observe"
+	"mlpool/internal/report"
+	"mlpool/internal/stats"
+)
+
+// A lifetime is one block of a trace. Ages are in events.
+type lifetime struct {
+	name      string
+	bytes     int64
+	born, age int // age is −1 if the block is never freed
+}
+
+// lifetimes returns the blocks of a trace in the order of their Allocs, and the event at which most bytes are live.
+func lifetimes(t *observe.Requests) (all []lifetime, peak int) {
+	index := make([]int, t.Slots)
+	var live, most int64
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Free {
+			live -= e.Bytes
+			all[index[e.Slot]].age = i - all[index[e.Slot]].born
+			continue
+		}
+		index[e.Slot] = len(all)
+		all = append(all, lifetime{blockName(t, e), e.Bytes, i, -1})
+		if live += e.Bytes; live > most {
+			most, peak = live, i
+		}
+	}
+	return all, peak
+}
+
+// blocksByTag returns the blocks by tag, those with most bytes at the peak first.
+func blocksByTag(all []lifetime, peak int) []report.TagBlocks {
+	byName := map[string]*report.TagBlocks{}
+	ages := map[string][]int64{}
+	for _, l := range all {
+		b := byName[l.name]
+		if b == nil {
+			b = &report.TagBlocks{Tag: l.name}
+			byName[l.name] = b
+		}
+		b.Blocks++
+		b.Largest = max(b.Largest, l.bytes)
+		if l.born <= peak && (l.age < 0 || l.born+l.age > peak) {
+			b.AtPeak += l.bytes
+		}
+		if l.age < 0 {
+			b.Unfreed++
+		} else {
+			ages[l.name] = append(ages[l.name], int64(l.age))
+		}
+	}
+	var tags []report.TagBlocks
+	for name, b := range byName {
+		if len(ages[name]) > 0 {
+			b.MedianAge = stats.Median(ages[name])
+		}
+		tags = append(tags, *b)
+	}
+	slices.SortFunc(tags, func(a, b report.TagBlocks) int {
+		return cmp.Or(cmp.Compare(b.AtPeak, a.AtPeak), cmp.Compare(b.Largest, a.Largest), cmp.Compare(a.Tag, b.Tag))
+	})
+	return tags
+}
+
+// sizeCells counts the blocks by size and lifetime.
+func sizeCells(all []lifetime) []report.SizeCell {
+	cells := map[[2]int]*report.SizeCell{}
+	for _, l := range all {
+		key := [2]int{bits.Len64(uint64(max(l.bytes, 1))) - 1, -1}
+		if l.age >= 0 {
+			key[1] = bits.Len64(uint64(l.age)) - 1
+		}
+		if cells[key] == nil {
+			cells[key] = &report.SizeCell{Size: key[0], Age: key[1]}
+		}
+		cells[key].Blocks++
+		cells[key].Bytes += l.bytes
+	}
+	var sorted []report.SizeCell
+	for _, c := range cells {
+		sorted = append(sorted, *c)
+	}
+	slices.SortFunc(sorted, func(a, b report.SizeCell) int { return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Age, b.Age)) })
+	return sorted
+}

@@ -1,0 +1,258 @@
+package explain
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/observe"
+	"mlpool/internal/gap"
+	"mlpool/internal/report"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/replay"
+)
+
+// ok ends the test unless err is nil.
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const header = "Thread,Time,Action,Pointer,Size,Stream\n"
+
+// addresses is a machine without a GPU.
+var addresses = bench.Machine{Addresses: true, Open: func() (bench.Device, error) { return bench.NewNull(), nil }}
+
+// TestAdviceHolds compares what a replay predicts of a change with what the job reserved on a GPU with that change.
+func TestAdviceHolds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	f, err := os.Open("../../../../assets/advice_h200.csv")
+	ok(t, err)
+	defer f.Close()
+	r := csv.NewReader(f)
+	r.Comment = '#'
+	_, err = r.Read()
+	ok(t, err)
+	compared, without := 0, map[string]int64{} // bytes without a setting, by job
+	for {
+		line, err := r.Read()
+		if err == io.EOF {
+			break
+		}
+		ok(t, err)
+		job, setting := line[0], line[1]
+		if job == "moe" {
+			continue // what it reserves depends on when its streams are done
+		}
+		measured, err := strconv.ParseInt(line[2], 10, 64)
+		ok(t, err)
+		if setting == "" {
+			without[job] = measured
+		}
+		requests, _, err := replay.Read(filepath.Join("..", "..", "..", "traces", "testdata", job+".csv.gz"), observe.MostEvents)
+		ok(t, err)
+		for _, c := range append(settingChanges(without[job]), change{open: torchOf(t)}) {
+			if c.name != setting && !(setting == "mlpool" && strings.Contains(c.command, "mlpool")) {
+				continue
+			}
+			predicted, _, err := replay.Peak(t.Context(), requests, requests.Events, c.open, bench.NullBytes)
+			ok(t, err)
+			if off := math.Abs(float64(predicted)/float64(measured) - 1); off > 0.02 {
+				t.Errorf("%s with %q: %d bytes predicted, %d measured", job, cmp.Or(setting, "no setting"), predicted, measured)
+			}
+			compared++
+		}
+	}
+	if compared < 20 {
+		t.Errorf("only %d rows compared", compared)
+	}
+}
+
+// torchOf opens PyTorch's allocator without settings.
+func torchOf(t *testing.T) func(bench.Device) (allocator.Allocator, error) {
+	t.Helper()
+	torch, err := bench.Named("torch")
+	ok(t, err)
+	return torch[0].Open
+}
+
+// TestEarlierFrees frees a block before the request that made the memory grow.
+func TestEarlierFrees(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
+0,0,allocate,0x2,31457280,0
+0,0,free,0x1,52428800,0
+0,0,free,0x2,31457280,0
+`), observe.MostEvents)
+	ok(t, err)
+	found, err := changes(t.Context(), r)
+	ok(t, err)
+	for _, c := range found {
+		if strings.HasPrefix(c.Name, "free blocks of 50.0 MiB") {
+			if c.From != 80*bench.MiB || c.To != 50*bench.MiB {
+				t.Errorf("%+v, want from 80 to 50 MiB", c)
+			}
+			return
+		}
+	}
+	t.Errorf("no earlier free in %+v", found)
+}
+
+// TestOneStream shows what a second stream costs.
+func TestOneStream(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
+0,0,free,0x1,52428800,0
+0,0,allocate,0x2,52428800,7
+0,0,free,0x2,52428800,7
+`), observe.MostEvents)
+	ok(t, err)
+	found, err := changes(t.Context(), r)
+	ok(t, err)
+	if !slices.ContainsFunc(found, func(c report.Change) bool {
+		return c.Name == "one stream instead of 2" && c.From == 100*bench.MiB && c.To == 50*bench.MiB
+	}) {
+		t.Errorf("one stream saves nothing in %+v", found)
+	}
+}
+
+// TestSmallest compares bisection with trying every MiB.
+func TestSmallest(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,5242880,0
+0,0,allocate,0x2,31457280,0
+0,0,free,0x1,5242880,0
+`), observe.MostEvents)
+	ok(t, err)
+	for _, c := range bench.Contenders()[:1] {
+		got, err := smallest(t.Context(), r, c)
+		ok(t, err)
+		least := int64(0)
+		for bytes := int64(bench.MiB); least == 0; bytes += bench.MiB {
+			if _, _, err := replay.Peak(t.Context(), r, r.Events, c.Open, bytes); err == nil {
+				least = bytes
+			}
+		}
+		if got < least-bench.MiB || got > least+bench.MiB {
+			t.Errorf("%s: %d bytes by bisection, %d by trying", c.Name, got, least)
+		}
+	}
+}
+
+// TestPrivatePools replays a request of a captured graph after one of the default pool. PyTorch's rules need
+// memory for each; the pool serves both with the same.
+func TestPrivatePools(t *testing.T) {
+	events := []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Pool: 1}, {Bytes: 4 * bench.MiB, Pool: 1, Free: true}}
+	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Allocs: 2, Frees: 2, Peak: 4 * bench.MiB}
+	for name, want := range map[string]int64{"torch": 40 * bench.MiB, "torch-expandable": 40 * bench.MiB, "tlsf": 4 * bench.MiB} {
+		all := bench.Contenders()
+		c := all[slices.IndexFunc(all, func(c bench.Contender) bool { return c.Name == name })]
+		if most, _, err := replay.Peak(t.Context(), r, events, c.Open, bench.NullBytes); err != nil || most != want {
+			t.Errorf("%s: %d bytes reserved, error %v; want %d", name, most, err, want)
+		}
+		rec, err := recordHistory(t.Context(), addresses, c, r)
+		ok(t, err)
+		if last := rec.Memory[len(rec.Memory)-1]; last.Reserved != want {
+			t.Errorf("%s: %d bytes reserved in a replay, want %d", name, last.Reserved, want)
+		}
+	}
+}
+
+// TestExplained replays the traces of the tree, and checks at every moment that the causes add up to the gap, and
+// that the allocator reserves what the gap says.
+func TestExplained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	paths, err := replay.Below("../../../traces/testdata")
+	ok(t, err)
+	var before [][]observe.Event
+	for _, path := range paths {
+		requests, _, err := replay.Read(path, observe.MostEvents)
+		ok(t, err)
+		if slices.ContainsFunc(before, func(b []observe.Event) bool { return slices.Equal(b, requests.Events) }) {
+			continue // a job that PyTorch served in two ways
+		}
+		before = append(before, requests.Events)
+		t.Run(replay.TraceName(filepath.Base(path)), func(t *testing.T) {
+			t.Parallel()
+			among, err := bench.Named(Allocators)
+			ok(t, err)
+			for _, c := range among {
+				if c.Driver {
+					continue
+				}
+				recording, err := recordHistory(t.Context(), addresses, c, requests)
+				ok(t, err)
+				checkMoments(t, c.Name, recording)
+				most, _, err := replay.Peak(t.Context(), requests, requests.Events, c.Open, bench.NullBytes)
+				ok(t, err)
+				top := peakOf(report.Run{Recording: recording})
+				if top.Gap.Reserved != most {
+					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.Name, top.Gap.Reserved, most)
+				}
+			}
+		})
+	}
+}
+
+// TestExplainedRandom checks the same of random traces, with blocks that are freed on other streams.
+func TestExplainedRandom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var csv strings.Builder
+		csv.WriteString(header)
+		live := map[int]int64{}
+		for i := range 300 {
+			stream := r.IntN(int(seed%4) + 1)
+			if at := r.IntN(i + 1); live[at] > 0 {
+				fmt.Fprintf(&csv, "0,0,free,%#x,%d,%d\n", at+1, live[at], stream)
+				delete(live, at)
+				continue
+			}
+			live[i] = 1 + r.Int64N(1<<(1+r.IntN(27)))
+			fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%d\n", i+1, live[i], stream)
+		}
+		requests, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
+		ok(t, err)
+		among, err := bench.Named("tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable")
+		ok(t, err)
+		for _, c := range among {
+			recording, err := recordHistory(t.Context(), addresses, c, requests)
+			ok(t, err)
+			checkMoments(t, c.Name, recording)
+		}
+	}
+}
+
+func checkMoments(t *testing.T, name string, r report.Recording) {
+	t.Helper()
+	if len(r.Moments) == 0 || len(r.Moments) > mostMoments || len(r.Memory) == 0 {
+		t.Fatalf("%s: %d moments, %d peaks of memory", name, len(r.Moments), len(r.Memory))
+	}
+	for _, m := range r.Moments {
+		sum := int64(0)
+		for c, bytes := range m.Gap.Bytes {
+			if sum += bytes; bytes < 0 {
+				t.Errorf("%s, request %v: %v is %d bytes", name, m.MS, gap.Cause(c), bytes)
+			}
+		}
+		if sum != m.Gap.Reserved-m.Gap.Live {
+			t.Fatalf("%s, request %v: the causes add up to %d bytes, not to %d − %d", name, m.MS, sum, m.Gap.Reserved, m.Gap.Live)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"mlpool/allocator"
+	"mlpool/internal/gap"
+	"mlpool/internal/report"
+	"mlpool/internal/text"
+)
+
+// Print prints the tables of a report.
+func Print(w io.Writer, p report.Page) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nwhere the memory goes, at the request with most bytes reserved:\n")
+	for _, r := range p.Runs {
+		m := peakOf(r)
+		if m == nil {
+			continue
+		}
+		g := m.Gap
+		fmt.Fprintf(&b, "%s, request %.0f: %s reserved = %s live + %s:\n", r.Name, m.MS, text.Bytes(g.Reserved), text.Bytes(g.Live), text.Bytes(g.Reserved-g.Live))
+		for c := range gap.Causes {
+			if g.Bytes[c] == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "  %10s  %-13s %s\n", text.Bytes(g.Bytes[c]), c, c.Text())
+			for _, h := range g.Holders[c][:min(len(g.Holders[c]), 2)] {
+				fmt.Fprintf(&b, "  %10s    %s: %s\n", "", text.Bytes(h.Bytes), holdersText(h, m.MS))
+			}
+		}
+	}
+	if len(p.Changes) > 0 {
+		fmt.Fprintf(&b, "\nwhat would help if PyTorch's allocator serves these requests, by a replay of each change:\n")
+		for _, c := range p.Changes {
+			fmt.Fprintf(&b, "  %10s -> %-10s %s\n%28s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", strings.ReplaceAll(c.Command, "\n", "\n"+strings.Repeat(" ", 28)))
+		}
+	}
+	live := int64(0)
+	if len(p.Cards) > 0 {
+		live = p.Cards[0].Live
+	}
+	fmt.Fprintf(&b, "\nthe smallest device that finishes the trace; %s are live:\n", text.Bytes(live))
+	for _, c := range p.Cards {
+		fmt.Fprintf(&b, "  %10s  %s\n", text.Bytes(c.Bytes), c.Name)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// holdersText describes blocks at a request.
+func holdersText(h gap.Holders, at float64) string {
+	said := fmt.Sprintf("%s of %s, stream %d", text.Count(h.Blocks, "block"), text.Bytes(h.Size), h.Stream)
+	if h.State == allocator.MapLive {
+		said = "at " + said
+	} else {
+		said = "in " + said + ", " + h.State
+	}
+	if h.Tag != "" {
+		said += ", " + h.Tag
+	}
+	if h.Born >= 0 {
+		said += fmt.Sprintf(", since %.0f requests", at-float64(h.Born))
+	}
+	return said
+}

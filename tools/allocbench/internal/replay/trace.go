@@ -1,0 +1,44 @@
+package replay
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"mlpool/allocator/observe"
+	"mlpool/internal/text"
+)
+
+// Read reads the trace in a file, and describes it.
+func Read(path string, device int) (t *observe.Requests, doc string, err error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, "", fmt.Errorf("%s is a folder: name a file in it, or take -traces for all of them", path)
+	}
+	if t, err = observe.ReadFile(path, device); err != nil {
+		return nil, "", err
+	}
+	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
+		t.Allocs, t.Frees, text.Count(t.Streams, "stream"), t.Slots, text.Bytes(t.Peak))
+	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
+}
+
+// TraceName returns the name of a trace's file without its extensions.
+func TraceName(path string) string {
+	path = strings.TrimSuffix(path, ".gz")
+	return strings.TrimSuffix(path, filepath.Ext(path))
+}
+
+// Below returns the paths of the CSVs in a folder and its folders, in the order of their names.
+func Below(dir string) (paths []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".csv") {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(TraceName(a), TraceName(b)) })
+	return paths, err
+}
