@@ -24,7 +24,7 @@ type textbook struct {
 }
 
 // textbooks are the strategies of package strategy. A new one also needs a row in the table compared of
-// tools/allocbench/strategies.go, which says when to pick it.
+// tools/allocbench/internal/draw/strategies.go, which says when to pick it.
 var textbooks = []textbook{
 	{"bestfit", "takes the smallest block that is large enough", func() Placement { return new(strategy.BestFit) }},
 	{"firstfit", "takes the block with the lowest address that is large enough", func() Placement { return new(strategy.FirstFit) }},

@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"errors"
 	"testing"
 
 	"mlpool/allocator"
@@ -23,65 +22,6 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestFaults makes each driver call fail in turn. Memory is used in order all the same, and
-// is all released in the end.
-func TestFaults(t *testing.T) {
-	for _, name := range names {
-		t.Run(name, func(t *testing.T) {
-			for nth := 1; ; nth++ {
-				f := allocatortest.NewFake(deviceBytes)
-				g := allocatortest.NewGuard(allocator.NewAsync(open(name, f)), f)
-				f.FailAt(nth, "")
-				failed := errors.Is(faultScript(f, g), allocatortest.ErrInjected)
-				f.Synchronize()
-				for range 3 { // the first may be the one that fails, or tell of a leak
-					err := g.Close()
-					failed = failed || errors.Is(err, allocatortest.ErrInjected)
-				}
-				if err := errors.Join(f.Faults(), f.Leftover()); err != nil {
-					t.Fatalf("call %d: %v", nth, err)
-				}
-				if !failed {
-					if nth < 10 {
-						t.Errorf("the script has only %d calls", nth-1)
-					}
-					return
-				}
-			}
-		})
-	}
-}
-
-// faultScript makes calls of every kind and returns the first error.
-func faultScript(f *allocatortest.Fake, g *allocatortest.Guard) error {
-	var blocks []allocator.Block
-	for i, bytes := range []int64{1000, 3 << 20, 1 << 20, 30 << 20} {
-		b, err := g.Alloc(bytes, uintptr(i%2), "script")
-		if err != nil {
-			return err
-		}
-		blocks = append(blocks, b)
-	}
-	for i, b := range blocks {
-		for _, s := range []allocator.Stream{2, 3} {
-			f.Order(uintptr(i%2), s)
-			f.Order(2, 3)
-			if err := errors.Join(g.Use(b, s), g.RecordStream(b, s)); err != nil {
-				return err
-			}
-		}
-		if err := g.Free(b, uintptr(i%2)); err != nil {
-			return err
-		}
-	}
-	f.Finish()
-	b, err := g.Alloc(20<<20, 1, "script")
-	if err != nil {
-		return err
-	}
-	return errors.Join(g.Trim(0), g.Free(b, 3), g.Trim(0))
 }
 
 func TestSteadyState(t *testing.T) {

@@ -358,40 +358,6 @@ func runScript(t *testing.T, name, peer string, total int64, script []op) {
 	})
 }
 
-// TestBadCalls makes calls that no allocator.Async makes.
-func TestBadCalls(t *testing.T) {
-	for _, name := range names {
-		c := open(name, allocatortest.NewFake(1<<30))
-		addr, err := c.MallocAsync(1000, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for what, err := range map[string]error{
-			"free of 0":               c.FreeAsync(0, 1),
-			"free within a block":     c.FreeAsync(addr+512, 1),
-			"record of no block":      c.RecordStream(addr+512, 1),
-			"closed with a block":     c.ClosePool(),
-			"more than the device":    second(c.MallocAsync(2<<30, 1)),
-			"more than its addresses": second(c.MallocAsync(1<<46, 1)),
-		} {
-			if err == nil {
-				t.Errorf("%s: %s is no error", name, what)
-			}
-		}
-		if err := c.FreeAsync(addr, 1); err != nil {
-			t.Error(err)
-		}
-		if err := c.FreeAsync(addr, 1); err == nil {
-			t.Errorf("%s: a second free is no error", name)
-		}
-		if err := c.ClosePool(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func second(_ uintptr, err error) error { return err }
-
 // checkMap checks that a map has the live blocks, covers its segments and adds up to the reserved bytes.
 func checkMap(t *testing.T, step int, m allocator.Map, live map[string]uintptr, reserved int64) {
 	t.Helper()

@@ -2,11 +2,8 @@ package draw
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
-	"mlpool/internal/plotstyle"
-	"mlpool/internal/text"
 	"mlpool/tools/allocbench/internal/bench"
 )
 
@@ -47,51 +44,21 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestCaseTitle omits how a job was recorded unless that distinguishes two jobs.
-func TestCaseTitle(t *testing.T) {
-	f := figure{cases: []string{"cache-expandable", "cnn", "cnn-expandable", "streams"}}
-	for name, want := range map[string]string{"cache-expandable": "cache", "cnn": "cnn", "cnn-expandable": "cnn-expandable", "streams": "streams"} {
-		if got := f.caseTitle(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-}
-
-// TestGroups makes groups of at most eight allocators, whose colours differ, and draws a bar
-// for each, measured or not.
-func TestGroups(t *testing.T) {
+// TestCurves wants another colour, dash or mark for each allocator that plotstyle does not know.
+func TestCurves(t *testing.T) {
+	f := figure{value: func(r bench.Row) float64 { return r.Mean }}
+	names := []string{"tlsf", "cuda", "x", "y"}
 	var rows []bench.Row
-	for _, c := range bench.Contenders() {
-		rows = append(rows, bench.Row{Case: "a", Allocator: c.Name, Mean: 1}, bench.Row{Case: "b", Allocator: c.Name, Mean: 2})
+	for _, name := range names {
+		rows = append(rows, bench.Row{Case: "a", Allocator: name, Mean: 1})
 	}
-	rows = append(rows, bench.Row{Case: "b", Allocator: "x", Mean: 1}, bench.Row{Case: "b", Allocator: "y", Mean: 1})
-	f := figure{value: func(r bench.Row) float64 { return r.Mean }, text: text.Duration}
-	if !f.fill(rows) || len(f.allocators) != len(plotstyle.AllocatorGroups)+1 {
-		t.Fatalf("groups %q", f.allocators)
-	}
-	n := 0
-	styles := map[int]string{}
-	for _, group := range f.allocators {
-		if n += len(group); len(group) > most {
-			t.Errorf("%q are too many", group)
+	seen := map[int]bool{}
+	f.fill(rows)
+	for _, name := range names {
+		if i := f.curve(name); seen[i] {
+			t.Errorf("%s looks like another", name)
+		} else {
+			seen[i] = true
 		}
-		for _, name := range group {
-			if i := f.curve(name); styles[i] != "" {
-				t.Errorf("%s looks like %s", name, styles[i])
-			}
-			styles[f.curve(name)] = name
-		}
-	}
-	if want := len(bench.Contenders()) + 2; n != want {
-		t.Errorf("%d allocators in groups, want %d", n, want)
-	}
-	bars := f.bars("a", true)
-	if len(bars) != n+len(f.allocators)-1 || bars[0].Name != "tlsf" || bars[0].Text != "1 ns" || bars[len(bars)-1].Text != "not measured" {
-		t.Errorf("bars %v", bars)
-	}
-	few := figure{value: f.value}
-	if few.fill(slices.DeleteFunc(rows, func(r bench.Row) bool { return !strings.Contains("cuda tlsf x slab", r.Allocator) })); len(few.allocators) != 1 ||
-		!slices.Equal(few.allocators[0], []string{"tlsf", "cuda", "slab", "x"}) || few.heading(few.allocators[0]) != "" {
-		t.Errorf("groups %q", few.allocators)
 	}
 }

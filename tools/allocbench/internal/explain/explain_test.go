@@ -128,28 +128,6 @@ func TestOneStream(t *testing.T) {
 	}
 }
 
-// TestSmallest compares bisection with trying every MiB.
-func TestSmallest(t *testing.T) {
-	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,5242880,0
-0,0,allocate,0x2,31457280,0
-0,0,free,0x1,5242880,0
-`), observe.MostEvents)
-	ok(t, err)
-	for _, c := range bench.Contenders()[:1] {
-		got, err := smallest(t.Context(), r, c)
-		ok(t, err)
-		least := int64(0)
-		for bytes := int64(bench.MiB); least == 0; bytes += bench.MiB {
-			if _, _, err := replay.Peak(t.Context(), r, r.Events, c.Open, bytes); err == nil {
-				least = bytes
-			}
-		}
-		if got < least-bench.MiB || got > least+bench.MiB {
-			t.Errorf("%s: %d bytes by bisection, %d by trying", c.Name, got, least)
-		}
-	}
-}
-
 // TestPrivatePools replays a request of a captured graph after one of the default pool. PyTorch's rules need
 // memory for each; the pool serves both with the same.
 func TestPrivatePools(t *testing.T) {
