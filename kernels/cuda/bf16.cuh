@@ -53,3 +53,13 @@ __device__ inline float4 four_of(float4 v) { return v; }
 __device__ inline float4 four_of(uint2 v) { return make_float4(to_float(v.x), second_to_float(v.x), to_float(v.y), second_to_float(v.y)); }
 __device__ inline void store4(float *to, float4 v, int i = 0) { reinterpret_cast<float4 *>(to)[i] = v; }
 __device__ inline void store4(bf16 *to, float4 v, int i = 0) { reinterpret_cast<uint2 *>(to)[i] = make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w)); }
+
+// ld_l2 reads a value, and ld4_l2 the i-th four values, past L1. raw4_l2 does not convert them to floats.
+__device__ inline float ld_l2(const float *from) { return __ldcg(from); }
+__device__ inline float ld_l2(const bf16 *from) { return to_float(uint32_t(__ldcg(&from->bits))); }
+__device__ inline float4 raw4_l2(const float *from, int i = 0) { return __ldcg(reinterpret_cast<const float4 *>(from) + i); }
+__device__ inline uint2 raw4_l2(const bf16 *from, int i = 0) { return __ldcg(reinterpret_cast<const uint2 *>(from) + i); }
+template <typename Value>
+__device__ float4 ld4_l2(const Value *from, int i = 0) {
+  return four_of(raw4_l2(from, i));
+}

@@ -1,8 +1,9 @@
-// Included before everything else that nvcc compiles. From 2.41 on, glibc's <math.h> declares cospi, sinpi and rsqrt,
-// which C23 added, as noexcept. The headers of CUDA before 13.1 declare them otherwise, so nvcc refuses both
-// together. This includes <math.h> first, without what C23 and GNU add to it.
+// Included before everything else that nvcc compiles. From 2.41 on, glibc's <math.h> declares cospi, sinpi
+// and rsqrt, which C23 added, as noexcept. The headers of CUDA before 13.1 declare them otherwise, so nvcc
+// refuses both together. This includes <math.h> first, without what C23 and GNU add to it.
 //
-// Only the passes that include CUDA's headers define __CUDACC__; the last one compiles what they have included.
+// Only the passes that include CUDA's headers define __CUDACC__; the last one compiles what they have
+// included.
 #ifdef __CUDACC__
 #include <features.h>
 #if __GLIBC_PREREQ(2, 41)

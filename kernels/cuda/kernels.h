@@ -1,9 +1,8 @@
 // The C interface of the kernels, called from raw_cuda.go and launches_cuda.go.
 //
-// Addresses, streams and events are uintptr_t. Functions return a cudaError_t. A launcher returns the
-// error of its launch, and reads it before it returns, since the next call may come from another
-// thread. Every function clears the last error of its thread, so that the next one does not report
-// it. launches.go defines what the operations compute.
+// Addresses, streams and events are uintptr_t. Functions return a cudaError_t. A launcher returns the error
+// of its own launch. Every function clears the last error of its thread, so that no other call reports it.
+// launches.go defines what the operations compute.
 #pragma once
 
 #include <stdint.h>
@@ -37,7 +36,8 @@ int kernels_stream_sync(uintptr_t stream);
 kernels_value kernels_event_new(int timed);
 int kernels_event_free(uintptr_t event);
 int kernels_event_record(uintptr_t event, uintptr_t stream);
-// kernels_event_record_external is cudaEventRecordExternal in a capture, else kernels_event_record.
+// kernels_event_record_external records with cudaEventRecordExternal in a capture, and otherwise as
+// kernels_event_record.
 int kernels_event_record_external(uintptr_t event, uintptr_t stream);
 int kernels_stream_wait_event(uintptr_t stream, uintptr_t event);
 int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end);
@@ -46,9 +46,10 @@ int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t byt
 int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
-// gemm/dispatch.cu, which chooses among the kernels of GEMM. With gather indices a is a table
-// of uint8 images; with pixels a is pixels as values; with beside it leaves shared memory for CTAs of an exchange; prefetch
-// says which operands may be read before griddepcontrol.wait.
+// gemm/dispatch.cu, which chooses among the kernels of GEMM. If indices is set, a is a table of uint8 images,
+// and the GEMM takes the rows at these indices. If pixels is set, the values of a are pixels. If beside is
+// set, the kernel leaves shared memory for CTAs of an exchange. prefetch says which operands may be read
+// before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };
@@ -66,10 +67,11 @@ int kernels_has(int precision);
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
 // kernels_wants_transposed reports whether a wgrad is faster with b transposed at t, and then reads it there.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
-// kernels_candidate returns the name of the i-th kernel that can compute p, in the order in which the table prefers
-// them; null if there are fewer.
+// kernels_candidate returns the name of the i-th kernel that can compute p, in the order in which the table
+// prefers them. If there are fewer it returns null.
 const char *kernels_candidate(int precision, kernels_gemm_args p, int i);
-// kernels_choose has a kernel of this name compute GEMMs of p's shape; with an empty name the table decides again.
+// kernels_choose has the kernel of this name compute GEMMs of p's shape. If name is empty, the table decides
+// again.
 int kernels_choose(int precision, kernels_gemm_args p, const char *name);
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {

@@ -63,8 +63,8 @@ inline unsigned ctas(int64_t n, int64_t size) {
   return b < (int64_t(1) << 30) ? unsigned(b) : 1u << 30;
 }
 
-// stand_in returns the compute capability that the environment variable MLPOOL_COMPUTE_CAPABILITY names, 86 for 8.6; 0
-// if it names none, one older than 8.0, or 9.x. See the documentation of package kernels.
+// stand_in returns the compute capability that the environment variable MLPOOL_COMPUTE_CAPABILITY names, 86
+// for 8.6; 0 if it names none, one older than 8.0, or 9.x. See the documentation of package kernels.
 inline int stand_in() {
   const char *set = getenv("MLPOOL_COMPUTE_CAPABILITY");
   int major = 0, minor = 0;
@@ -72,7 +72,8 @@ inline int stand_in() {
   return 10 * major + minor;
 }
 
-// max_shared returns how many bytes of shared memory a CTA may have on GPUs of a compute capability from 8.0 on.
+// max_shared returns how many bytes of shared memory a CTA may have on GPUs of a compute capability from 8.0
+// on.
 constexpr int max_shared(int capability) {
   if (capability == 80 || capability == 87) return 163 << 10;
   return capability / 10 == 8 || capability / 10 == 12 ? 99 << 10 : 227 << 10;
@@ -130,10 +131,10 @@ __device__ inline void pdl_wait() {
   griddepcontrol_launch_dependents();
 }
 
-// opt_in_shared allows a kernel this much dynamic shared memory. After a success it does nothing. A failure may be
-// temporary: the driver may load the kernel only now, and lack memory. All kernels with much shared memory ask for
-// the same carveout, the division of an SM's memory into shared memory and L1. It changes only when the SM is idle, so
-// kernels with different carveouts could not overlap.
+// opt_in_shared allows a kernel this much dynamic shared memory. After a success it does nothing. A failure
+// may be temporary: the driver may load the kernel only now, and lack memory. All kernels with much shared
+// memory ask for the same carveout, the division of an SM's memory into shared memory and L1. It changes only
+// when the SM is idle, so kernels with different carveouts could not overlap.
 template <auto KERNEL>
 int opt_in_shared(int bytes) {
   static std::atomic<bool> has;

@@ -3,8 +3,8 @@
 
 constexpr unsigned ALL = 0xffffffffu;
 
-// warp_max and warp_sum combine v over LANES neighbouring lanes, and give all of them the result. All lanes of
-// the warp call them together. The order of additions is fixed.
+// warp_max and warp_sum combine v over LANES neighbouring lanes, and give all of them the result. All lanes
+// of the warp call them together. The order of additions is fixed.
 template <int LANES = 32>
 __device__ float warp_max(float v) {
 #pragma unroll

@@ -77,8 +77,8 @@ static float rounded(float f) {
 
 constexpr uint32_t CHUNK = 16;  // bytes that lie together, in the tensor and swizzled
 
-// each calls f(first element, begin, end, place in the tile) for a tile's chunks, in bytes: those from begin to end are
-// inside the tensor.
+// each calls f(first element, begin, end, place in the tile) for a tile's chunks, in bytes: those from begin
+// to end are inside the tensor.
 template <typename F>
 static void each(const CUtensorMap &map, const int (&at)[3], F f) {
   auto inside = [&](int d, int64_t i) { return i >= 0 && uint64_t(i) < map.counts[d]; };

@@ -36,8 +36,9 @@ struct alignas(64) CUtensorMap {
 CUresult cuTensorMapEncodeTiled(CUtensorMap *, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int interleave, int swizzle, int promotion, int fill);
 
-// What package cudadriver uses for allocators. Functions return what the CUDA function of that name does, unless a
-// comment says otherwise. cuMemUnmap waits for the streams; an event always reports that its work is done.
+// What package cudadriver uses for allocators. Functions return what the CUDA function of that name does,
+// unless a comment says otherwise. cuMemUnmap waits for the streams; an event always reports that its work is
+// done.
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
@@ -81,8 +82,8 @@ struct CUmemPoolProps {
 CUresult cuMemAlloc(CUdeviceptr *, size_t bytes);
 CUresult cuMemFree(CUdeviceptr);
 
-// cudadriver_symbol returns the function of a name, or a null pointer. It looks in driver.cpp, and in these of
-// cuda_runtime.cpp, pages.cpp and nccl.cpp.
+// cudadriver_symbol returns the function of a name, or a null pointer. It looks in driver.cpp, and in these
+// of cuda_runtime.cpp, pages.cpp and nccl.cpp.
 extern "C" void *cudadriver_symbol(const char *name);
 using Functions = std::map<std::string, void *>;
 extern const Functions memory_functions, page_functions, nccl_functions;

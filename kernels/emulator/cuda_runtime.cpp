@@ -95,7 +95,7 @@ void release(void *p) {
 CUdeviceptr address(void *p) { return reinterpret_cast<CUdeviceptr>(p); }
 void *pointer(CUdeviceptr addr) { return reinterpret_cast<void *>(addr); }
 
-// capture_of returns the graph that the stream captures; null: none.
+// capture_of returns the graph that the stream captures, or null.
 std::shared_ptr<CUgraph_st> capture_of(cudaStream_t s) { return !s ? nullptr : s->captured ? s->captured : s->joined.lock(); }
 
 // enqueue does work now, or adds it to the graph that the stream captures.
@@ -131,7 +131,7 @@ CUgraph_st::~CUgraph_st() {
   }
 }
 
-// setting returns the value of an environment variable, or else that of an H200.
+// setting returns the value of an environment variable, or that of an H200 if it is not set.
 static int setting(const char *name, int h200) {
   const char *set = getenv(name);
   return set ? atoi(set) : h200;

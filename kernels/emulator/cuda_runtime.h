@@ -231,7 +231,7 @@ int compiled_for();  // the newest compute capability with compiled code, 900 fo
 size_t max_shared();  // bytes of shared memory that a CTA may have on this GPU, at most MAX_SHARED
 // lock excludes all other threads from the runtime and the driver.
 std::unique_lock<std::mutex> lock();
-// There are as many devices as the environment variable EMULATOR_DEVICES says, or else one. Kernels and
+// The environment variable EMULATOR_DEVICES is the number of devices, one if it is not set. Kernels and
 // streams do not depend on the device, but each has memory of its own.
 constexpr int MAX_DEVICES = 16;
 int devices();

@@ -20,7 +20,8 @@ namespace emulator {
 
 namespace {
 
-constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;  // the guard after a CTA's shared memory must stay unwritten
+// The guard behind a CTA's shared memory must stay unwritten.
+constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;
 constexpr unsigned char UNWRITTEN = 0xff;
 
 std::mt19937 dice(1);
@@ -116,10 +117,6 @@ void end(Cluster &cluster) {
     for (Warp &w : b.warps) idle_threads.insert(idle_threads.end(), w.threads.begin(), w.threads.end());
   }
 }
-
-}  // namespace
-
-namespace {
 
 unsigned clusters(const Running &r) { return r.grid.ctas / r.grid.cluster; }
 

@@ -59,8 +59,8 @@ struct Words {
   uint32_t word[10] = {};
 };
 using Exchange = void (*)(const Words (&given)[32], Words (&got)[32]);
-// given is where this thread puts its words before it calls exchange, which waits for the whole warp; one of its threads
-// then calls f for all. The result stays until the next exchange.
+// given is where this thread puts its words before it calls exchange, which waits for the whole warp; one of
+// its threads then calls f for all. The result stays until the next exchange.
 Words &given();
 const Words &exchange(Exchange f);
 
@@ -194,7 +194,8 @@ void griddepcontrol_launch_dependents();
 
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
-void barrier_cluster_arrive_relaxed_aligned();  // orders no memory: only for the first barrier, before any CTA uses another's memory
+// The relaxed one orders no memory. It is only for the first barrier, before any CTA uses another's memory.
+void barrier_cluster_arrive_relaxed_aligned();
 
 // d[16,8] += a[16,8]·b[8,8], of operands whose last 13 bits are ignored.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
@@ -213,8 +214,9 @@ inline void cvt_rn_bf16x2_f32(uint32_t &two, float upper, float lower) {
   two = round(upper) << 16 | round(lower);
 }
 
-// Matrices of 8×8 halves: lane 8i + r has the address of row r of the i-th, and lane 4g + t gets elements 2t and 2t+1
-// of row g of each, or of column g if transposed. Of two matrices, the addresses of lanes from 16 on are ignored.
+// Matrices of 8×8 halves: lane 8i + r has the address of row r of the i-th, and lane 4g + t gets elements 2t
+// and 2t+1 of row g of each, or of column g if transposed. Of two matrices, the addresses of lanes from 16 on
+// are ignored.
 void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row);
 void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row);
 void ldmatrix_sync_aligned_m8n8_x2_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row);
@@ -226,15 +228,16 @@ inline void setmaxnreg_dec_sync_aligned_u32(int registers) {
 }
 inline void setmaxnreg_inc_sync_aligned_u32(int registers) { setmaxnreg_dec_sync_aligned_u32(registers); }
 
-// A Wgmma is a warp's part of d[64,n] += a·b: a[64,8] in registers and b[8,n] in tf32, a[64,16] and b[16,n] in
-// bf16. Like a copy, it happens when it is issued or when it is waited for, so a thread that reads d too early,
-// changes a, or frees an operand in shared memory fails. So does a thread that begins a group without wgmma.fence.
+// A Wgmma is a warp's part of d[64,n] += a·b: a[64,8] in registers and b[8,n] in tf32, a[64,16] and b[16,n]
+// in bf16. Like a copy, it happens when it is issued or when it is waited for, so a thread that reads d too
+// early, changes a, or frees an operand in shared memory fails. So does a thread that begins a group without
+// wgmma.fence.
 struct Wgmma {
   int n;
   float *d;    // n/2 of them
   uint64_t b;  // the descriptor
   bool bf16;
-  const void *registers[4];  // of a in tf32, else null
+  const void *registers[4];  // of a, in tf32; in bf16 they are null
   uint32_t a[4];             // values of the registers; in bf16 the descriptor of a, its lower half first
   bool overwrites, transposed_a, transposed_b;  // d = a·b; in bf16, the operand is MN-major in shared memory
   bool done;

@@ -13,8 +13,9 @@ Passes passes;
 
 static Place scheduler;  // the caller of run_warp or make_thread
 
-// switch_to stops at one place and goes on at another. Here and in yield every call returns, to the same address in all
-// threads of a warp: a CPU predicts that each return is to the last call, on whatever stack, and else takes twice as long.
+// switch_to stops at one place and goes on at another. Here and in yield every call returns, to the same
+// address in all threads of a warp: a CPU predicts that each return is to the last call, on whatever stack. A
+// wrong prediction takes twice as long.
 [[gnu::noipa]] static void called() {}
 [[gnu::noipa]] static void switch_to(Place &from, Place &to) {
   if (__builtin_setjmp(from)) return;

@@ -25,7 +25,7 @@ struct Warp {
   std::vector<Thread *> threads;
   Barrier barrier;
   unsigned size = 0;
-  uint32_t fenced = 0;  // lanes that called fence.proxy.async since their writes became visible to TMA and wgmma
+  uint32_t fenced = 0;  // lanes that called fence.proxy.async since their writes became visible to the async proxy
   Exchange exchange;  // that its threads are at
   Words given[32], got[32];
 
@@ -94,7 +94,8 @@ struct Mbarrier {
   }
 };
 
-// A Place is a point to resume, for __builtin_setjmp. (setjmp and longjmp would take longer than the kernels.)
+// A Place is a point to resume, for __builtin_setjmp. (setjmp and longjmp would take longer than the
+// kernels.)
 using Place = void *[5];
 
 struct Running;

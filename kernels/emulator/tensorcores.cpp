@@ -10,8 +10,8 @@ using Four = double __attribute__((vector_size(32)));
 using Eight = double __attribute__((vector_size(64)));
 using FourFloats = float __attribute__((vector_size(16)));
 
-// add_products gives the lanes a·b + d, of the d that they have given after a and b. The products are exact, so that the
-// sums are the same with fused multiply-add.
+// add_products gives the lanes a·b + d, of the d that they have given after a and b. The products are exact,
+// so that the sums are the same with fused multiply-add.
 template <int K>
 static void add_products(Words (&got)[32], const Words (&given)[32], const double (&a)[16][K], const Eight (&b)[K]) {
   // Lane 4g + t has rows g and g+8 of columns 2t and 2t+1 of d.
@@ -47,7 +47,8 @@ void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, f
                                                          uint32_t a3, uint32_t b0, uint32_t b1) {
   given() = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(d0), bits<uint32_t>(d1), bits<uint32_t>(d2), bits<uint32_t>(d3)}};
   const Words &got = exchange([](const Words(&given)[32], Words(&got)[32]) {
-    // Lane 4g + t has, of the k 2t and 2t+1, and then of 2t+8 and 2t+9, rows g and g+8 of a, and column g of b.
+    // Lane 4g + t has, of the k 2t and 2t+1, and then of 2t+8 and 2t+9, rows g and g+8 of a, and column g of
+    // b.
     double a[16][16];
     Eight b[16];
     auto half = [](uint32_t two, int i) { return bits<float>(two >> 16 * i << 16); };
@@ -99,8 +100,9 @@ void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, 
   r0 = got.word[0], r1 = got.word[1];
 }
 
-// An Operand is a matrix in shared memory, described by the descriptor of a wgmma, with the swizzle of 128 bytes: element
-// (mn, k), in row mn of a or column mn of b. PTX ISA, canonical layouts, in chunks of 16 bytes, T elements:
+// An Operand is a matrix in shared memory, described by the descriptor of a wgmma, with the swizzle of 128
+// bytes: element (mn, k), in row mn of a or column mn of b. PTX ISA, canonical layouts, in chunks of 16
+// bytes, T elements:
 //
 //   K-major   ((8,m),(T,2k)):((8T,SBO),(1,T))           SBO, the stride byte offset, is between groups of 8 mn
 //   MN-major  ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO))      between groups of 8 k; LBO, the leading one, between groups of 8T mn
@@ -120,7 +122,8 @@ class Operand {
     if (start % 1024 >= (mn_major ? 1u : 128u)) fail("describes an operand whose groups are not on boundaries of 1024 bytes");
     if (stride % 1024 || (mn_major && leading % 1024)) fail("describes an operand whose groups are not whole KiB apart");
   }
-  // load gives f the elements (mn, k) of mn from first on and k from 0 on, in chunks of 16 bytes: f(mn - first, k, bits).
+  // load gives f the elements (mn, k) of mn from first on and k from 0 on, in chunks of 16 bytes: f(mn -
+  // first, k, bits).
   template <typename T, typename F>
   void load(uint32_t first, uint32_t mn_count, uint32_t k_count, F f) const {
     constexpr uint32_t CHUNK = 16 / sizeof(T);

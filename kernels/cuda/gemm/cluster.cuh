@@ -9,8 +9,8 @@ namespace gemm {
 constexpr int MAX_CLUSTER = 8;  // CTAs in a cluster; more are not portable
 constexpr int CTA_PAIR = 2;     // CTAs in the cluster of a kernel that multicasts
 
-// ctas_at_once returns how many CTAs, one on each SM, run at the same time in clusters of that many. Clusters of more
-// than two do not fill a GPC: of 132 SMs they get 120.
+// ctas_at_once returns how many CTAs, one on each SM, run at the same time in clusters of that many. Clusters
+// of more than two do not fill a GPC: of 132 SMs they get 120.
 inline int64_t ctas_at_once(int cluster) { return cluster > 2 ? device().sms * 10 / 11 : device().sms; }
 
 // CLUSTERS says whether this pass of nvcc compiles for GPUs that have clusters.

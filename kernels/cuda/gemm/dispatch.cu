@@ -1,5 +1,6 @@
-// Which kernel computes a GEMM: one table. The first row that fits wins, unless another one was chosen. In a grouped
-// GEMM each row takes every GEMM that it fits. Of each precision one of the last rows fits every GEMM.
+// The table of the kernels of GEMM. The first row that fits a GEMM computes it, unless the program has chosen
+// another row. Each row in turn takes all GEMMs of a group that it fits. Every GEMM fits one of the last rows
+// of its precision.
 #include <array>
 #include <cstring>
 #include <map>
@@ -14,8 +15,8 @@ namespace {
 
 enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
 enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_FLOAT = FP32 | TENSOR, BF16 = 1 << KERNELS_BF16 };
-// What the GPU must have: nothing; cp.async, and tensor cores for tf32, from compute capability 8.0 on; TMA, 9.x;
-// warpgroup MMA, 9.0.
+// What a GPU must have: nothing, cp.async and tensor cores for tf32 (compute capability 8.0 and later), TMA
+// (9.x), or warpgroup MMA (9.0).
 enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
 
 bool has(Needs needs) {
@@ -29,10 +30,10 @@ struct Row {
   int layouts, precisions;
   Needs needs;
   bool (*fits)(const Gemm &);
-  int (*single)(uintptr_t stream, const Gemm &);              // launches one GEMM, or
-  int (*grouped)(uintptr_t stream, const Gemm *, int count);  // several at once
-  bool (*enough)(const Gemm *, int count);                    // whether the row takes this group; null: always
-  bool stores_t;                                              // stores cᵀ as well, if g.t is set
+  int (*single)(uintptr_t stream, const Gemm &);              // launches one GEMM. A row has either this
+  int (*grouped)(uintptr_t stream, const Gemm *, int count);  // or this, which launches several at once
+  bool (*enough)(const Gemm *, int count);                    // if not null, whether the row takes this group
+  bool stores_t;                                              // it also stores cᵀ if g.t is set
 };
 
 bool always(const Gemm &) { return true; }
@@ -78,9 +79,9 @@ bool warpgroup_large(const Gemm &g) {
   return g.aligned() && !g.indices && g.m >= 256 && g.n >= 256 && g.k >= 256 && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
 }
 
-// A wgrad by itself decides, whatever else is in its group, since kernels_wants_transposed promises to read t. Shared
-// by four CTAs its tiles are work for a quarter of the SMs; with fewer the other kernels, whose tiles are smaller, are
-// faster.
+// warpgroup_wgrad_fits does not depend on the group of a wgrad, since kernels_wants_transposed promises that
+// t is read. If four CTAs share a tile, there must be CTAs for a quarter of the SMs. For fewer tiles other
+// kernels, whose tiles are smaller, are faster.
 bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_tiles(g) >= device().sms; }
 
 bool bf16_warpgroup_fits(const Gemm &g) {
@@ -94,8 +95,8 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
   return all;
 }
 
-// bf16_warpgroup_enough: in the narrowest tiles, and split-K, there are CTAs for half of the SMs. These tiles are half as
-// wide as those that are counted, and each has two CTAs.
+// bf16_warpgroup_enough says whether the narrowest tiles in split-K have CTAs for half of the SMs. These
+// tiles are half as wide as the tiles that warpgroup_tiles counts, and two CTAs share each.
 bool bf16_warpgroup_enough(const Gemm *g, int count) { return 8 * sum(g, count, warpgroup_tiles) >= device().sms; }
 
 // Every row has its reason; TUNING.md has the gains.
@@ -113,7 +114,7 @@ const Row rows[] = {
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
-    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ.
+    // Large GEMMs, by warpgroup MMA. wgrads need dyᵀ.
     {"warpgroup-wgrad", ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad},
     {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr,
      nullptr, true},
@@ -122,8 +123,8 @@ const Row rows[] = {
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Ten classes: k is split among warps, and for a large batch among CTAs.
     {"narrow-tensorop", ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
-    // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on. With fewer, too little
-    // overlaps, and cluster split-K is faster.
+    // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on. With fewer, too
+    // little overlaps, and cluster split-K is faster.
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
@@ -175,8 +176,8 @@ bool fits(const Row &row, const Gemm &g) {
   return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g);
 }
 
-// The rows that a program has chosen by shape, after it has timed them. A Shape has all that the table's conditions
-// depend on, except for t, whose presence depends on the choice.
+// The rows that a program has chosen by shape, after it has timed them. A Shape has all that the table's
+// conditions depend on, except for t, whose presence depends on the choice.
 using Shape = std::array<int, 10>;
 std::map<Shape, const Row *> choices;
 std::mutex choices_lock;
@@ -213,7 +214,7 @@ int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
   return kernels_transpose(stream, uintptr_t(g.t), uintptr_t(g.c), g.m, g.n);
 }
 
-// run launches GEMMs, at most KERNELS_MAX_GROUP. None reads or writes what another writes.
+// run launches up to KERNELS_MAX_GROUP GEMMs. No GEMM may read or write what another one writes.
 int run(uintptr_t stream, Gemm *g, int count) {
   for (const Row &row : rows) {
     if (count == 0) break;
@@ -235,7 +236,8 @@ int run(uintptr_t stream, Gemm *g, int count) {
 }
 
 bool dgrad_wgrad_fits(const Gemm &g) {
-  // For weights that do not fit L2. 3xtf32 is bound by multiplication: it gains only with a CTA on nearly every SM.
+  // It is for weights that do not fit L2. 3xtf32 is bound by multiplication, so it gains only if nearly every
+  // SM has a CTA.
   if (!has(TMA) || !(TENSOR >> g.precision & 1) || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
   int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
   return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
@@ -255,7 +257,8 @@ int check(int precision, const kernels_gemm_args &p) {
 
 Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   const bool half = precision == KERNELS_BF16, half_c = half && (p.epilogue == KERNELS_ACTIVATE || p.epilogue == KERNELS_ACTIVATE_BACKWARD);
-  // Of rows with four elements to 16 bytes, or eight.
+  // aligned reports whether an operand begins on a boundary of bytes, and its rows are whole multiples of 16
+  // bytes.
   auto aligned = [](uintptr_t operand, int64_t row, int bytes, bool half) { return operand % bytes == 0 && row % (half ? 8 : 4) == 0; };
   uintptr_t y = p.epilogue == KERNELS_ACTIVATE_BACKWARD ? p.y : 0;
   Gemm g = {};
@@ -275,6 +278,17 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
 
 bool empty(const kernels_gemm_args &p) { return p.m == 0 || p.n == 0; }
 
+// run_all checks GEMMs and launches those that are not empty.
+int run_all(uintptr_t stream, int precision, const kernels_gemm_args *p, int count) {
+  Gemm g[KERNELS_MAX_GROUP];
+  int n = 0;
+  for (int i = 0; i < count; i++) {
+    if (int code = check(precision, p[i])) return code;
+    if (!empty(p[i])) g[n++] = gemm_of(precision, p[i]);
+  }
+  return n && !kernels_has(precision) ? int(cudaErrorNotSupported) : run(stream, g, n);
+}
+
 }  // namespace
 
 }  // namespace gemm
@@ -283,13 +297,7 @@ using namespace gemm;
 
 int kernels_has(int precision) { return precision == KERNELS_FP32 || device().major >= 8; }
 
-int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p) {
-  if (int code = check(precision, p)) return code;
-  if (empty(p)) return cudaSuccess;
-  if (!kernels_has(precision)) return cudaErrorNotSupported;
-  Gemm g = gemm_of(precision, p);
-  return run(stream, &g, 1);
-}
+int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p) { return run_all(stream, precision, &p, 1); }
 
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
   return !check(precision, p) && p.layout == NT && p.epilogue == KERNELS_ACTIVATE_BACKWARD && dgrad_wgrad_fits(gemm_of(precision, p));
@@ -334,14 +342,7 @@ int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
 
 int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group) {
   if (group.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
-  Gemm g[KERNELS_MAX_GROUP];
-  int count = 0;
-  for (int i = 0; i < group.count; i++) {
-    const kernels_gemm_args &p = group.gemms[i];
-    if (int code = check(precision, p)) return code;
-    if (p.layout != TN) return cudaErrorInvalidValue;
-    if (!empty(p)) g[count++] = gemm_of(precision, p);
-  }
-  if (count && !kernels_has(precision)) return cudaErrorNotSupported;
-  return run(stream, g, count);
+  for (int i = 0; i < group.count; i++)
+    if (group.gemms[i].layout != TN) return cudaErrorInvalidValue;
+  return run_all(stream, precision, group.gemms, group.count);
 }

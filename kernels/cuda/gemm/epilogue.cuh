@@ -1,6 +1,5 @@
-// What a GEMM does with its sums: Epilogue, one functor that every GEMM applies.
-// Whether it is more than a product is a branch at run time, which all threads take alike: it costs less than a second
-// kernel.
+// What a GEMM does with its sums: Epilogue, one functor that every GEMM applies. What it computes is chosen
+// by a branch at run time, which all threads take alike. That costs less than a second kernel.
 //
 //   Gemm::epilogue               layout        c                               reads
 //   KERNELS_NONE                 NN, TN        alpha·sum
@@ -18,8 +17,8 @@
 //   wgrad_*             in registers; by TMA: reduce-add of delta
 //   dgrad_wgrad         in registers: dgrad with the activation's derivative, wgrad with Sgd
 //
-// The gradient through another activation than ReLU must be a function of y, which is in memory anyway. Another rule
-// than SGD must add delta to w, since the kernels by TMA and warpgroup MMA never read w.
+// The gradient through another activation than ReLU must be a function of y, which is in memory anyway.
+// Another rule than SGD must add delta to w, since the kernels by TMA and warpgroup MMA never read w.
 #pragma once
 
 #include "gemm.cuh"
@@ -36,21 +35,22 @@ struct Relu {
 // Sgd is w + delta: a kernel may have the memory add delta instead of reading w.
 struct Sgd {
   static __device__ float delta(float alpha, float sum) { return alpha * sum; }
-  // With FMA there is one rounding. Without it delta is rounded first, as where the memory adds it (TMA, red.add).
+  // With FMA there is one rounding. Without it delta is rounded first, as where the memory adds it (TMA,
+  // red.add).
   template <bool FMA>
   static __device__ float update(float w, float alpha, float sum) {
     return FMA ? fmaf(alpha, sum, w) : __fadd_rn(w, delta(alpha, sum));
   }
 };
 
-// FMA: see Sgd. Every kernel keeps to one of the two, since weights depend on it; those in bf16 have none.
+// FMA is that of Sgd. Weights depend on it, so every kernel keeps to one value. Kernels in bf16 have no FMA.
 template <int LAYOUT, bool FMA = false>
 struct Epilogue {
   const Gemm &g;
 
   __device__ bool fused() const { return g.epilogue != KERNELS_NONE; }
 
-  // source is the tensor, shaped as c, that a fused epilogue reads; null: none.
+  // source is the tensor, shaped as c, that a fused epilogue reads, or null if it reads none.
   __device__ const float *source() const { return LAYOUT == NT ? g.y : LAYOUT == TN ? g.c : nullptr; }
 
   // The value of an element of c, of which old is that of source.

@@ -5,26 +5,26 @@
 //   NT      dx[m,n] = dy[m,k]·w[n,k]ᵀ     dgrad, input gradient   dReLU  dx = sum where y > 0, else 0
 //   TN      dw[m,n] = x[k,m]ᵀ·dy[k,n]     wgrad, weight gradient  SGD    w += alpha·sum
 //
-// epilogue.cuh says what an epilogue computes. In NN and TN, x may be pixels/255: float32, or uint8 input, a gathered
-// view table[indices[i]] of a table of bytes. Kernels multiply pixels, which are exact in every precision; 1/255 is
-// a factor of alpha, by which NN multiplies its sums as well.
+// epilogue.cuh says what an epilogue computes. In NN and TN, x may be pixels/255. The pixels are float32, or
+// they are uint8 input: row i is row indices[i] of a table of bytes. Kernels multiply the pixels, which are
+// exact in every precision, and alpha has the factor 1/255. So NN multiplies its sums by alpha as well.
 //
-// All matrices are row-major float32. In bf16 those are bf16 that training passes on: a, b and y, and c with an activation
-// or its gradient. The order of additions depends only on the call (the shapes and alignments of
-// its GEMMs, the precision), the GPU and the compiler. So equal calls give equal bits.
+// All matrices are row-major. In precision bf16, a, b and y are bf16, and c is bf16 with an activation or its
+// gradient. All other matrices are float32. The order of additions depends only on the call (the shapes and
+// alignments of its GEMMs, and the precision), the GPU and the compiler. So equal calls give equal bits.
 #pragma once
 
 #include "bf16.cuh"
 #include "launch.cuh"
 
-// HAVE_TMA: the toolkit compiles the kernels by TMA.
+// HAVE_TMA says whether the toolkit can compile the kernels by TMA.
 #if defined(__CUDACC_VER_MAJOR__) && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1201
 #define HAVE_TMA 1
 #else
 #define HAVE_TMA 0
 #endif
 
-// HAVE_WARPGROUP: kernels.mk compiles this file for warpgroup MMA.
+// HAVE_WARPGROUP says whether kernels.mk compiles this file for warpgroup MMA.
 #ifndef HAVE_WARPGROUP
 #define HAVE_WARPGROUP 0
 #endif
@@ -36,30 +36,31 @@
 
 namespace gemm {
 
-// EXCHANGE_SHARED is how much shared memory stages of a CTA of an exchange take: see exchange.cu.
+// EXCHANGE_SHARED is how much shared memory the stages of an exchange's CTA take: see exchange.cu.
 constexpr int EXCHANGE_SHARED = 30 << 10;
 
 enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };
 
 struct Gemm {
-  float *c;  // in bf16 c, a, b and y stand for bf16 arrays, as above
+  float *c;  // in precision bf16 some of c, a, b and y point to bf16, as above
   const float *a, *b, *y;
-  bf16 *rounded;           // in bf16 null, or where SGD also stores c
-  float *t;                // null, or a gradient transposed: NT also stores cᵀ there, [n,m]; TN may read bᵀ there, [n,k]
+  bf16 *rounded;           // if not null, in bf16, SGD also stores c here
+  float *t;                // if not null, a transposed gradient: NT also stores cᵀ here, TN may read bᵀ here
   const int32_t *indices;  // if not null, a is a table of bytes, of which these are the rows
   float alpha;             // of NN and TN; of dgrad_wgrad
   int m, n, k;
-  int k_cta;   // the k of one CTA of a cluster, in cluster split-K
-  // The operand may be read before pdl_wait; c stands for the epilogue's source.
+  int k_cta;   // in cluster split-K, the k of one CTA of a cluster
+  // Whether an operand may be read before pdl_wait. prefetch_c is about the epilogue's source.
   bool prefetch_a, prefetch_b, prefetch_c;
-  // The operand's rows, those of c, y and rounded, or those of t, are whole multiples of 16 bytes on 16-byte boundaries.
+  // Whether all rows begin on 16-byte boundaries and are whole multiples of 16 bytes. aligned_c is about c, y
+  // and rounded.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
-  bool beside;   // leave EXCHANGE_SHARED of an SM's shared memory, if the kernel can
+  bool beside;   // the kernel should leave EXCHANGE_SHARED of an SM's shared memory free, if it can
   int epilogue;  // see epilogue.cuh
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }
-  // narrow: a classifier's GEMM. With ten columns b and c are never aligned.
+  // narrow reports whether this is a classifier's GEMM. With ten columns b and c are never aligned.
   bool narrow() const { return n <= 16 && !indices; }
 };
 
@@ -72,8 +73,8 @@ __host__ __device__ constexpr auto ceil_div(N n, D d) {
 // tiles returns how many tiles of bm×bn cover c.
 inline int64_t tiles(const Gemm &g, int bm, int bn) { return ceil_div<int64_t>(g.m, bm) * ceil_div(g.n, bn); }
 
-// compiled says whether this pass of nvcc compiles a kernel: of arch 80 for compute capability 8 and later, of 90
-// only for 9.x.
+// compiled says whether this pass of nvcc compiles kernels of an arch: those of 80 for compute capability 8
+// and later, those of 90 only for 9.x.
 __host__ __device__ constexpr bool compiled(int arch) {
 #ifdef __CUDA_ARCH__
   return __CUDA_ARCH__ >= 10 * arch && (arch != 90 || __CUDA_ARCH__ < 1000);
@@ -82,13 +83,13 @@ __host__ __device__ constexpr bool compiled(int arch) {
 #endif
 }
 
-// Bytes of shared memory that a CTA may have: at least, from compute capability 8.0 on (8.6, 8.9 and 12.x have no more);
-// and on data center GPUs, of which 8.0 has the least.
+// Bytes of shared memory that a CTA may have: on every GPU from compute capability 8.0 on (8.6, 8.9 and 12.x
+// have no more), and on every data center GPU (8.0 has no more).
 constexpr int CP_ASYNC_SHARED = 99 << 10, DATA_CENTER_SHARED = 163 << 10;
 constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 
-// Launchers. dispatch.cu says which GEMMs they take. Those of several GEMMs compute them in one launch, or few.
+// Launchers. dispatch.cu says which GEMMs they take. A launcher of several GEMMs needs one launch, or few.
 int simt(uintptr_t stream, const Gemm &g);
 int simt_narrow(uintptr_t stream, const Gemm &g);
 int64_t skinny_tiles(const Gemm &g);
@@ -133,7 +134,7 @@ int bf16_warpgroup(uintptr_t stream, const Gemm &g);
 int bf16_warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);
 int64_t warpgroup_tiles(const Gemm &g);  // tiles of 128×128
 
-// dgrad_wgrad: NT with dReLU, and then b += alpha·yᵀ·a.
+// dgrad_wgrad computes NT with dReLU, and then b += alpha·yᵀ·a.
 int dgrad_wgrad(uintptr_t stream, const Gemm &g);
 int64_t dgrad_wgrad_ctas(const Gemm &g);
 

@@ -34,7 +34,8 @@ template <typename Params>
 struct Group {
   static constexpr int MAX = 7;
   Params gemms[MAX];
-  int kinds[MAX], ends[MAX];  // of each: which P computes it, and the CTA (in warpgroup_gemm the tile) after its last
+  // of each: which P computes it, and the CTA (in warpgroup_gemm the tile) after its last.
+  int kinds[MAX], ends[MAX];
 };
 static_assert(sizeof(Group<TmaGemm>) + 3 * sizeof(TensorMap) <= 4 << 10, "warpgroup_gemm takes two int and two maps as well");
 
@@ -55,8 +56,8 @@ __global__ void __launch_bounds__(P::THREADS, P::CTAS) grouped_gemm(const CONSTA
   }
 }
 
-// shared_for_occupancy returns how much shared memory a CTA asks for: bytes, padded for OCCUPANCY to more than
-// 1/(OCCUPANCY + 1) of an SM's, of which the system takes 1 KiB for each CTA.
+// shared_for_occupancy returns how much shared memory a CTA asks for: bytes, padded for OCCUPANCY to more
+// than 1/(OCCUPANCY + 1) of an SM's, of which the system takes 1 KiB for each CTA.
 template <typename P>
 int shared_for_occupancy(int bytes, int64_t ctas) {
   int64_t all = int64_t(P::OCCUPANCY) * device().sms;
@@ -93,8 +94,8 @@ int add_to_group(Group<Params> &group, int count, int kind, const Gemm &g) {
   return code;
 }
 
-// launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P computes g. CTAs start in the
-// order of P: first the kind with the most to do before pdl_wait.
+// launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P computes g. CTAs start
+// in the order of P: first the kind with the most to do before pdl_wait.
 template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;

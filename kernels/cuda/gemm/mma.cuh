@@ -1,12 +1,12 @@
-// The tensor cores: mma.sync, by a warp (compute capability 8). m16n8k8 in tf32 is c[16,8] += a[16,8]·b[8,8]. Lane
-// 4g + t (g = 0..7, t = 0..3) owns
+// The tensor cores: mma.sync, by a warp (compute capability 8). m16n8k8 in tf32 is c[16,8] += a[16,8]·b[8,8].
+// Lane 4g + t (g = 0..7, t = 0..3) owns
 //
 //             k=t   k=t+4                 n=g                 n=2t  n=2t+1
 //   a  m=g    a0[0] a0[1]      b  k=t     b[0]      c  m=g    c[0]  c[1]
 //      m=g+8  a8[0] a8[1]         k=t+4   b[1]         m=g+8  c[2]  c[3]
 //
-// Any k of a tile may be k=t or k=t+4 if a and b agree, and any row or column may be g. The kernels permute them to
-// read shared memory by float4 and without bank conflicts; their diagrams say how.
+// Any k of a tile may be k=t or k=t+4 if a and b agree, and any row or column may be g. The kernels permute
+// them to read shared memory by float4 and without bank conflicts; their diagrams say how.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,7 +19,8 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
       : "r"(a0[0]), "r"(a8[0]), "r"(a0[1]), "r"(a8[1]), "r"(b[0]), "r"(b[1]));
 }
 
-// m16n8k16 in bf16 is c[16,8] += a[16,16]·b[16,8]. Lane 4g + t owns, where a register holds two neighbouring k,
+// m16n8k16 in bf16 is c[16,8] += a[16,16]·b[16,8]. Lane 4g + t owns, where a register holds two neighbouring
+// k,
 //
 //             k=2t  k=2t+8                 n=g                 n=2t  n=2t+1
 //   a  m=g    a[0]  a[2]      b  k=2t      b[0]      c  m=g    c[0]  c[1]
@@ -30,16 +31,16 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a)[4], const uns
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// split_tf32 rounds a fragment f to tf32, 11 bits of mantissa: hi. In 3xtf32 it returns lo = f - hi as well, and
-// three multiplications
+// split_tf32 rounds a fragment f to tf32, 11 bits of mantissa: hi. In 3xtf32 it returns lo = f - hi as well,
+// and three multiplications
 //
 //   (a + a')·(b + b') ≈ a'·b + a·b' + a·b        a, b: hi; a', b': lo
 //
-// are as exact as float32. The tensor cores ignore the last 13 bits of an operand. Adding half a unit of the last bit
-// that they keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the bits as an integer. That can
-// carry a NaN into its sign, but then lo is NaN. tf32 adds a float, 2^-11 of f's power of two. lo needs no rounding.
-// If f is infinite, or so large that hi is, then lo is NaN or the opposite infinity. So 3xtf32 gives NaN where
-// float32 gives an infinity.
+// are as exact as float32. The tensor cores ignore the last 13 bits of an operand. Adding half a unit of the
+// last bit that they keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the bits as an
+// integer. That can carry a NaN into its sign, but then lo is NaN. tf32 adds a float, 2^-11 of f's power of
+// two. lo needs no rounding. If f is infinite, or so large that hi is, then lo is NaN or the opposite
+// infinity. So 3xtf32 gives NaN where float32 gives an infinity.
 template <bool X3, int N>
 __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const float (&f)[N][2]) {
 #pragma unroll
@@ -88,8 +89,8 @@ struct Accumulators {
     for (int j = 0; j < NI; j++) mma_sync(c[j], a[0], a[1], b[j]);
   }
 
-  // promote adds partial sums in float32 and sets them to zero. The tensor cores truncate sums where float32 rounds,
-  // so their sums must be short.
+  // promote adds partial sums in float32 and sets them to zero. The tensor cores truncate sums where float32
+  // rounds, so their sums must be short.
   __device__ void promote(Accumulators &partial) {
 #pragma unroll
     for (int j = 0; j < NI; j++)

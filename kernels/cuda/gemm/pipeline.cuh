@@ -1,5 +1,5 @@
-// Copies from global to shared memory by the threads of a CTA (cp.async), other loads and stores of float4, matrices
-// and pixels, the addition of float4s, and named barriers.
+// Copies from global to shared memory by the threads of a CTA (cp.async), other loads and stores of float4,
+// matrices and pixels, the addition of float4s, and named barriers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,18 +15,19 @@ namespace gemm {
 // bar_sync is a named barrier, 1 to 15, for some of the warps of a CTA.
 __device__ inline void bar_sync(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
-// shared_address returns a 32-bit address in shared memory. It is volatile, or the compiler would compute it again
-// at every use.
+// shared_address returns a 32-bit address in shared memory. It is volatile, or the compiler would compute it
+// again at every use.
 __device__ inline unsigned shared_address(const float *p) {
   unsigned a;
   asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(p))));
   return a;
 }
 
-// cp_async copies W floats, 1 or 4, or stores zeros if !valid. From compute capability 8 on it is asynchronous. Copies
-// of 16 bytes bypass L1 (.cg). Copies of 4 bytes use it (.ca), since others of the same line follow. L1 has no stale
-// data, even before pdl_wait: it is invalidated between dependent grids (PTX, cache operators), data that the grid
-// before this one writes is not prefetched, and no two tensors share a line.
+// cp_async copies W floats, 1 or 4, or stores zeros if !valid. From compute capability 8 on it is
+// asynchronous. Copies of 16 bytes bypass L1 (.cg). Copies of 4 bytes use it (.ca), since others of the same
+// line follow. L1 has no stale data, even before pdl_wait: it is invalidated between dependent grids (PTX,
+// cache operators), data that the grid before this one writes is not prefetched, and no two tensors share a
+// line.
 template <int W>
 __device__ void cp_async(unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
@@ -44,7 +45,7 @@ __device__ void cp_async(float *to, const float *from, bool valid) {
   cp_async<W>(unsigned(__cvta_generic_to_shared(to)), from, valid);
 }
 
-// cp_async_float4 copies four floats, or the first left of them and else zeros.
+// cp_async_float4 copies four floats. If fewer are left it copies those, and zeros for the others.
 __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *from, int left) {
   if (aligned) {
     cp_async<4>(to, from, left > 0);
@@ -84,7 +85,8 @@ __device__ void cp_async_wait_group(int left) {
   }
 }
 
-// ld_shared reads W floats, 1, 2 or 4, at a 32-bit address: nvcc 11.8 computes generic addresses at every use.
+// ld_shared reads W floats, 1, 2 or 4, at a 32-bit address: nvcc 11.8 computes generic addresses at every
+// use.
 template <int W>
 __device__ void ld_shared(float (&v)[4], unsigned at) {
   if (W == 4) asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
@@ -92,9 +94,9 @@ __device__ void ld_shared(float (&v)[4], unsigned at) {
   else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v[0]) : "r"(at) : "memory");
 }
 
-// ldmatrix reads four matrices of 8×8 halves: lane 8i + r has the address of row r of the i-th, 16 bytes. Lane 4g + t
-// gets elements 2t and 2t+1 of row g of each, or if TRANSPOSED of column g. Of two matrices only lanes 0 to 15 give
-// addresses.
+// ldmatrix reads four matrices of 8×8 halves: lane 8i + r has the address of row r of the i-th, 16 bytes.
+// Lane 4g + t gets elements 2t and 2t+1 of row g of each, or if TRANSPOSED of column g. Of two matrices only
+// lanes 0 to 15 give addresses.
 template <bool TRANSPOSED>
 __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
   if (TRANSPOSED) {
@@ -116,28 +118,17 @@ __device__ void ldmatrix(unsigned (&r)[2], unsigned at) {
   else asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 }
 
-// ld_float4 reads four floats, or four bf16 as floats, or the first left of them and else zeros, past L1: for what a
-// CTA reads once.
-__device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
+// ld_float4 reads four values as floats, past L1, for what a CTA reads once. If fewer are left
+// it reads those, and returns zeros for the others.
+template <typename Value>
+__device__ float4 ld_float4(bool aligned, const Value *from, int left) {
   float v[4] = {};
   if (aligned) {
-    if (left > 0) return __ldcg((const float4 *)from);
+    if (left > 0) return ld4_l2(from);
   } else {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      if (i < left) v[i] = __ldcg(from + i);
-  }
-  return make_float4(v[0], v[1], v[2], v[3]);
-}
-
-__device__ inline float4 ld_float4(bool aligned, const bf16 *from, int left) {
-  float v[4] = {};
-  if (aligned) {
-    if (left > 0) return four_of(__ldcg((const uint2 *)from));
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (i < left) v[i] = to_float(uint32_t(__ldcg(&from[i].bits)));
+      if (i < left) v[i] = ld_l2(from + i);
   }
   return make_float4(v[0], v[1], v[2], v[3]);
 }
@@ -163,7 +154,8 @@ __device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
 // pixels reads four bytes of uint8 input, on a 4-byte boundary.
 __device__ inline unsigned pixels(const uint8_t *from) { return *(const unsigned *)from; }
 
-// pixel returns the i-th of four bytes as a float: it puts the byte in the last bits of 2^23, and subtracts 2^23.
+// pixel returns the i-th of four bytes as a float: it puts the byte in the last bits of 2^23, and subtracts
+// 2^23.
 __device__ inline float pixel(unsigned four, int i) { return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f; }
 
 // bf16_pixels returns the i-th of four bytes and the next, which are exact.

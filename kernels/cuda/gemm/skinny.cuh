@@ -1,22 +1,25 @@
-// Skinny GEMM, of the few rows of a small batch, where latency counts. NN and NT, with uint8 input or values, float or
-// bf16, on the tensor cores (tensorop/skinny.cu, bf16/skinny.cu) and on the CUDA cores (simt/skinny.cu).
+// Skinny GEMM, of the few rows of a small batch, where latency counts. NN and NT, with uint8 input or values,
+// float or bf16, on the tensor cores (tensorop/skinny.cu, bf16/skinny.cu) and on the CUDA cores
+// (simt/skinny.cu).
 //
-// A GEMM waits for the batch, which the kernel before it computes, and prefetches the weights while that kernel
-// still runs (PDL). So a CTA's tile is low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: a CTA waits
-// for few bytes, each SM has one CTA, and the next kernel's CTAs fit on the SM as well. Seven warps share the k of a
-// tile, as 784 is 7×112 (intra-CTA split-K); their sums are added at the end, in order:
+// A GEMM waits for the batch, which the kernel before it computes, and prefetches the weights while that
+// kernel still runs (PDL). So a CTA's tile is low, 16 rows of the batch by 24 columns, 132 tiles for 64×784:
+// a CTA waits for few bytes, each SM has one CTA, and the next kernel's CTAs fit on the SM as well. Seven
+// warps share the k of a tile, as 784 is 7×112 (intra-CTA split-K); their sums are added at the end, in
+// order:
 //
 //   k         0..15   16..31  ...  96..111 | 112..127  ...            a k-tile: 112 of k
 //   warp        0       1             6    |    0      1 ...
 //   lane's k  4t..4t+3 of its warp's 16, for lane = 4g + t
 //
-// A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to shared memory, up to
-// seven k-tiles at once. With TMA, each CTA of a pair with the same columns loads half of them for both, by
-// multicast: half the bytes, and a few instructions in place of hundreds.
+// A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to shared
+// memory, up to seven k-tiles at once. With TMA, each CTA of a pair with the same columns loads half of them
+// for both, by multicast: half the bytes, and a few instructions in place of hundreds.
 //
-// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two of its
-// CTAs start on the first free SM, so do two of every later layer, and all layers take twice as long. So the first
-// layer, that of uint8 input, has OCCUPANCY 1, and the others 2: for a CTA, and one of the next kernel.
+// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two
+// of its CTAs start on the first free SM, so do two of every later layer, and all layers take twice as long.
+// So the first layer, that of uint8 input, has OCCUPANCY 1, and the others 2: for a CTA, and one of the next
+// kernel.
 #pragma once
 
 #include <type_traits>
@@ -31,9 +34,9 @@ namespace skinny {
 constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
 constexpr int BM = 16, BN = 24;
 
-// Skinny is a GEMM of Math::Value. Math says which rows of the batch a lane has. It multiplies them with the weights. It
-// stores PARTS partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD k-tiles before it multiplies
-// them. With TMA k is a multiple of WARP_K; bf16 needs TMA.
+// Skinny is a GEMM of Math::Value. Math says which rows of the batch a lane has. It multiplies them with the
+// weights. It stores PARTS partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD
+// k-tiles before it multiplies them. With TMA k is a multiple of WARP_K; bf16 needs TMA.
 template <int LAYOUT, typename Math, bool U8, bool TMA>
 struct Skinny {
   static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = U8 ? 1 : 2, CLUSTER = TMA ? CTA_PAIR : 1;
@@ -160,8 +163,8 @@ struct Skinny {
     }
   };
 
-  // multiply multiplies the k-tiles in shared memory. IN_ONE_PIECE is without branches, so that the compiler can
-  // reorder all instructions, if there are registers for that.
+  // multiply multiplies the k-tiles in shared memory. IN_ONE_PIECE is without branches, so that the compiler
+  // can reorder all instructions, if there are registers for that.
   static __device__ void multiply(Math &math, Batch &batch, const Weights &weights) {
     auto one = [&](int i) {
       typename Math::Operand a[Math::ROWS];
@@ -234,6 +237,21 @@ struct Skinny {
     float2 result = epilogue(sum, two_of(old));
     if (BF16 && epilogue.fused()) store2((bf16 *)g.c + offset, result);
     else store2(g.c + offset, result);
+  }
+};
+
+// OnTensorCores is what the Maths on the tensor cores have in common. A lane has rows g and g+8 of the batch.
+struct OnTensorCores {
+  static constexpr int ROWS = 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
+  static constexpr bool OVERWRITES = false;  // the sums are stored behind the weights
+  template <int LAYOUT>
+  static constexpr bool IN_ONE_PIECE = true;
+
+  static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
+
+  template <int LAYOUT>
+  static __device__ float2 pair(const float *parts, int i) {
+    return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);
   }
 };
 

@@ -1,5 +1,5 @@
-// Split-K: several groups of threads (intra-CTA) or several CTAs (cluster split-K) each sum a part of k of the
-// same tile. TileEpilogue adds their sums in a fixed order and applies the epilogue.
+// Split-K: several groups of threads (intra-CTA) or several CTAs (cluster split-K) each sum a part of k of
+// the same tile. TileEpilogue adds their sums in a fixed order and applies the epilogue.
 #pragma once
 
 #include <type_traits>
@@ -10,10 +10,11 @@
 
 namespace gemm {
 
-// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of threads
-// has left its sums in shared memory, in rows LD floats apart; slices are PART floats apart. In cluster split-K a
-// CTA finishes 1/ranks of the tile: it receives all CTAs' sums of that share in its inbox, by DSMEM. BF16: the GEMM is
-// in bf16. COPIES_OLD: the epilogue's source, of floats, is copied to shared memory, where registers are few.
+// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of
+// threads has left its sums in shared memory, in rows LD floats apart; slices are PART floats apart. In
+// cluster split-K a CTA finishes 1/ranks of the tile: it receives all CTAs' sums of that share in its inbox,
+// by DSMEM. BF16: the GEMM is in bf16. COPIES_OLD: the epilogue's source, of floats, is copied to shared
+// memory, where registers are few.
 template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS, bool BF16 = false, bool COPIES_OLD = false>
 struct TileEpilogue {
   static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
@@ -25,14 +26,14 @@ struct TileEpilogue {
   int m0, n0, rank, ranks, share, first, end;
   float4 old[OLD && !COPIES_OLD ? PER_THREAD : 1], *copied = nullptr;  // of COPIES_OLD, PER_THREAD·THREADS
 
-  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share. Unsigned division takes
-  // fewer registers.
+  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share. Unsigned
+  // division takes fewer registers.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
       : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ceil_div(unsigned(ALL), unsigned(rs))), first(share * r + threadIdx.x),
         end(min(ALL, share * (r + 1))) {}
 
-  // read_old starts to read the epilogue's source. Its copies must have landed before write, for which their own
-  // thread waits.
+  // read_old starts to read the epilogue's source. Its copies must have landed before write, for which their
+  // own thread waits.
   __device__ void read_old() {
     if (!OLD || !epilogue.fused()) return;
     using Source = typename std::conditional<BF16 && LAYOUT == NT, bf16, float>::type;
@@ -97,9 +98,9 @@ struct TileEpilogue {
   }
 };
 
-// SplitK is this CTA's part of the work: its tile of c, BM×BN, from row m0 and column n0 on, and the tile's k from
-// k0 to k1. Its constructor arrives at the cluster barrier: other CTAs may write to this one's shared memory only
-// once it runs.
+// SplitK is this CTA's part of the work: its tile of c, BM×BN, from row m0 and column n0 on, and the tile's k
+// from k0 to k1. Its constructor arrives at the cluster barrier: other CTAs may write to this one's shared
+// memory only once it runs.
 template <int BM, int BN>
 struct SplitK {
   int rank = cluster_ctarank(), ranks = cluster_nctarank(), m0, n0, k0, k1;
@@ -112,8 +113,8 @@ struct SplitK {
   }
 };
 
-// split_k returns how many CTAs of a cluster share each of the tiles, at most max_ranks: the most for which each CTA has
-// its own SM and at least 64 of k. That is a power of two, or with thirds also 3 or 6.
+// split_k returns how many CTAs of a cluster share each of the tiles, at most max_ranks: the most for which
+// each CTA has its own SM and at least 64 of k. That is a power of two, or with thirds also 3 or 6.
 inline int split_k(const Gemm &g, int64_t tiles, int max_ranks, bool thirds = false) {
   int most = 1;
   if (device().major >= 9)
@@ -122,9 +123,9 @@ inline int split_k(const Gemm &g, int64_t tiles, int max_ranks, bool thirds = fa
   return most;
 }
 
-// launch_split_k launches KERNEL, in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is the shared
-// memory of a CTA, to which cluster split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.
-// thirds: see split_k.
+// launch_split_k launches KERNEL, in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is
+// the shared memory of a CTA, to which cluster split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE,
+// but for the last. thirds: see split_k.
 template <auto KERNEL, typename C, typename S, int K_MULTIPLE>
 int launch_split_k(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false) {
   if (int code = opt_in_shared<KERNEL>(device().shared)) return code;
@@ -133,8 +134,9 @@ int launch_split_k(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false)
   int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks, thirds) : 1;
   g.k_cta = ceil_div(ceil_div(g.k, ranks), K_MULTIPLE) * K_MULTIPLE;
 
-  // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other SMs would
-  // be idle later. So if all CTAs are one wave, each asks for more than half of an SM's shared memory.
+  // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other
+  // SMs would be idle later. So if all CTAs are one wave, each asks for more than half of an SM's shared
+  // memory.
   size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
   if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
   return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, KERNEL, g);

@@ -1,5 +1,5 @@
-// Tensor maps, which give TMA the address, shape and tile of an array. The driver encodes them. They are cached,
-// since training steps use the same addresses again.
+// Tensor maps, which give TMA the address, shape and tile of an array. The driver encodes them. They are
+// cached, since training steps use the same addresses again.
 #include "tma.cuh"
 
 namespace gemm {

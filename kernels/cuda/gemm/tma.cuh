@@ -1,6 +1,7 @@
-// The tensor memory accelerator, TMA, the copy engine of an SM. One thread has it load a tile, which it can multicast
-// to both CTAs of a pair; mbarriers count the bytes that have arrived. It needs CUDA 12.1 and compute capability 9;
-// GEMMs do not use it on 10, where nothing was measured, nor on 12, which has no multicast.
+// The tensor memory accelerator, TMA, the copy engine of an SM. One thread has it load a tile, which it can
+// multicast to both CTAs of a pair; mbarriers count the bytes that have arrived. It needs CUDA 12.1 and
+// compute capability 9; GEMMs do not use it on 10, where nothing was measured, nor on 12, which has no
+// multicast.
 //
 //   host                       one thread of a CTA                      every thread
 //   encode: address, shape  →  mbarrier_init
@@ -38,10 +39,10 @@ struct Dimension {
   int tile;
 };
 
-// TileFormat says how TMA writes a tile to shared memory. PLAIN is row by row; kernels pad rows against bank conflicts.
-// SWIZZLE_128B is what wgmma reads: rows of 128 bytes, where the 16-byte chunk c of row r is in the place of chunk
-// c ^ r % 8, so that a column of eight is in all banks. SWIZZLE_128B_TF32 also rounds to tf32, to nearest even.
-// Elements are floats, but of PLAIN_BF16 and SWIZZLE_128B_BF16 bf16.
+// TileFormat says how TMA writes a tile to shared memory. PLAIN is row by row; kernels pad rows against bank
+// conflicts. SWIZZLE_128B is what wgmma reads: rows of 128 bytes, where the 16-byte chunk c of row r is in
+// the place of chunk c ^ r % 8, so that a column of eight is in all banks. SWIZZLE_128B_TF32 also rounds to
+// tf32, to nearest even. Elements are floats, and bf16 in PLAIN_BF16 and SWIZZLE_128B_BF16.
 enum class TileFormat { PLAIN, PLAIN_BF16, SWIZZLE_128B, SWIZZLE_128B_TF32, SWIZZLE_128B_BF16 };
 
 // encode makes the tensor map of an array whose rows begin on 16-byte boundaries. tensormap.cu caches them.
@@ -52,8 +53,8 @@ int encode(TensorMap &map, const void *array, const Dimension (&d)[RANK], TileFo
   return encode(map, array, d, RANK, format);
 }
 
-// An Mbarrier is in shared memory. Its phase ends when the number of threads that it was initialized with have
-// arrived, and all bytes that they expect have been loaded; then the next phase begins.
+// An Mbarrier is in shared memory. Its phase ends when the number of threads that it was initialized with
+// have arrived, and all bytes that they expect have been loaded; then the next phase begins.
 using Mbarrier = unsigned long long;
 
 __device__ inline unsigned address(const void *shared) { return unsigned(__cvta_generic_to_shared(shared)); }
@@ -71,8 +72,8 @@ __device__ inline void mbarrier_arrive_expect_tx(Mbarrier *b, int bytes) {
 
 __device__ inline void mbarrier_arrive(Mbarrier *b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(b)) : "memory"); }
 
-// mbarrier_wait waits until phase number phase (from 0) has ended; phase -1 counts as ended. Only the parity of phase
-// counts, so 1 stands for -1 until phase 0 has ended.
+// mbarrier_wait waits until phase number phase (from 0) has ended; phase -1 counts as ended. Only the parity
+// of phase counts, so 1 stands for -1 until phase 0 has ended.
 __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
   asm volatile("{\n.reg .pred done;\nagain:\n"
                "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(address(b)),
@@ -80,8 +81,8 @@ __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
                : "memory");
 }
 
-// tma_load loads the tile whose first element is (x, y), x along the contiguous dimension. Elements outside the array
-// become zeros. tma_load_multicast loads it for both CTAs of a pair, to the same offset in each.
+// tma_load loads the tile whose first element is (x, y), x along the contiguous dimension. Elements outside
+// the array become zeros. tma_load_multicast loads it for both CTAs of a pair, to the same offset in each.
 __device__ inline void tma_load(void *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
                "l"(&map), "r"(x), "r"(y), "r"(address(b))
@@ -103,8 +104,8 @@ __device__ inline void tma_load_multicast(void *to, const TensorMap &map, int x,
       : "memory");
 }
 
-// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma, which access it by the async
-// proxy, not the generic one. A barrier must follow before another thread starts the copy.
+// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma, which access it by
+// the async proxy, not the generic one. A barrier must follow before another thread starts the copy.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // tma_reduce_add adds a tile in shared memory to the array, tma_store stores it. One thread calls them.
@@ -119,8 +120,8 @@ __device__ inline void tma_store(const TensorMap &map, int x, int y, const float
                : "memory");
 }
 
-// bulk_load loads bytes, and bulk_store stores them, both whole multiples of 16 on 16-byte boundaries. One thread calls
-// them.
+// bulk_load loads bytes, and bulk_store stores them, both whole multiples of 16 on 16-byte boundaries. One
+// thread calls them.
 __device__ inline void bulk_load(void *to, const void *from, int bytes, Mbarrier *b) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)), "l"(from), "r"(bytes),
                "r"(address(b))
@@ -131,22 +132,22 @@ __device__ inline void bulk_store(void *to, const void *from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(address(from)), "r"(bytes) : "memory");
 }
 
-// fence_proxy_async_global orders accesses to global memory by the generic proxy, before it, and by TMA, after it; and
-// the other way round.
+// fence_proxy_async_global orders accesses to global memory before it by threads and after it by TMA, and the
+// other way round.
 __device__ inline void fence_proxy_async_global() {
 #if HAVE_TMA && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 
-// bulk_commit ends a group of tiles that this thread stores. bulk_wait_read waits until TMA has read those of all groups
-// from shared memory; it may not have written them yet. bulk_wait also waits until they are written.
+// bulk_commit ends a group of tiles that this thread stores. bulk_wait_read waits until TMA has read the
+// tiles of all groups from shared memory. bulk_wait also waits until TMA has written them.
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ inline void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ inline void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// mbarriers_ready waits until thread 0 of each CTA of a pair has initialized its mbarriers. Only then may either CTA
-// load a tile for both.
+// mbarriers_ready waits until thread 0 of each CTA of a pair has initialized its mbarriers. Only then may
+// either CTA load a tile for both.
 __device__ inline void mbarriers_ready() {
   if (threadIdx.x == 0) fence_mbarrier_init();
   __syncwarp();

@@ -30,16 +30,6 @@ struct Args {
   bool prefetch_w, aligned_w;  // w may be read before pdl_wait; it is on a boundary of four values
 };
 
-// ld_l2 reads a value, and ld4_l2 the i-th four values, past L1; raw4_l2 does not convert them to floats.
-__device__ inline float ld_l2(const float *from) { return __ldcg(from); }
-__device__ inline float ld_l2(const bf16 *from) { return to_float(uint32_t(__ldcg(&from->bits))); }
-__device__ inline float4 raw4_l2(const float *from, int i = 0) { return __ldcg(reinterpret_cast<const float4 *>(from) + i); }
-__device__ inline uint2 raw4_l2(const bf16 *from, int i = 0) { return __ldcg(reinterpret_cast<const uint2 *>(from) + i); }
-template <typename Value>
-__device__ float4 ld4_l2(const Value *from, int i = 0) {
-  return four_of(raw4_l2(from, i));
-}
-
 // softmax has the logits of a row, z, one class a lane in every half of the warp. It
 // returns the gradient of the class, and writes the loss, whether it is correct, and the gradients.
 template <typename Value>
@@ -280,7 +270,8 @@ int run_many(uintptr_t stream, const Args<Value> &p) {
 
 template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS, typename Value>
 int run(uintptr_t stream, const Args<Value> &p) {
-  constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES, STATIC = 4 * 2 * (SIZE / 32) * 16;  // bytes: of staged, and of parts
+  // Bytes of staged, and of parts.
+  constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES, STATIC = 4 * 2 * (SIZE / 32) * 16;
   constexpr auto KERNEL = classifier<CLASSES, EXACT, HELD, SIZE, Value>;
   if (MOST + STATIC > device().shared) return run<16, false, 0>(stream, p);
   if (int code = opt_in_shared<KERNEL>(MOST)) return code;
@@ -337,8 +328,7 @@ int run_of(uintptr_t stream, const kernels_classifier_args &c) {
 }  // namespace
 
 int kernels_classifier(uintptr_t stream, int precision, kernels_classifier_args c) {
-  if (c.rows < 0 || c.k < 0 || c.k > 1 << 30 || c.classes < 1 || c.classes > 16)
-    return cudaErrorInvalidValue;
+  if (c.rows < 0 || c.k < 0 || c.k > 1 << 30 || c.classes < 1 || c.classes > 16) return cudaErrorInvalidValue;
   if (c.rows == 0) return cudaSuccess;
   return with_values(precision, [&](auto value) { return run_of<decltype(value)>(stream, c); });
 }

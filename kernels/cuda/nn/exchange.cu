@@ -1,7 +1,9 @@
-// Exchange of updates between GPUs of one host, which reach each other's memory: a two-shot all-reduce (reduce-scatter
-// and all-gather) over peer memory. Each rank adds up one part of the updates of all ranks, which it reads from their
-// memory, to the weights, and stores these to the memory of all. So a rank receives, and sends, 2·S·(N−1)/N bytes for S
-// bytes of weights on N ranks. Where GEMMs read weights in bf16, only those go to the others: 1.5·S·(N−1)/N bytes.
+// Exchange of updates between GPUs of one host, which reach each other's memory: a two-shot all-reduce
+// (reduce-scatter and all-gather) over peer memory. Each rank has one part of the weights. It reads the
+// updates of that part from the memory of all ranks, adds them to the weights, and stores the sums in the
+// memory of all ranks. With S bytes of weights and N ranks, a rank receives 2·S·(N−1)/N bytes and sends as
+// many. Where GEMMs read weights in bf16, a rank stores bf16 in the memory of the others: 1.5·S·(N−1)/N
+// bytes.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 #include "gemm/tma.cuh"
@@ -12,12 +14,12 @@ namespace {
 using gemm::EXCHANGE_SHARED;
 using gemm::Mbarrier;
 
-// Flags is the begin of every rank's memory. Numbers of exchanges count from 1, modulo 2^32.
+// The memory of every rank begins with Flags. Exchanges are numbered from 1, modulo 2^32.
 struct Flags {
-  uint32_t ready[KERNELS_MAX_RANKS];   // by rank: the last exchange for which it has updates
-  uint32_t stored[KERNELS_MAX_RANKS];  // by rank: the last exchange whose weights it has stored
-  // Of this rank alone: the last exchange, and of the next one the tiles that CTAs have taken, and the CTAs that have ended.
-  uint32_t last, taken, ended;
+  uint32_t ready[KERNELS_MAX_RANKS];   // ready[r] is the last exchange for which rank r has its updates
+  uint32_t stored[KERNELS_MAX_RANKS];  // stored[r] is the last exchange of which rank r has stored its part
+  uint32_t last;                       // the last exchange that has ended on this rank
+  uint32_t taken, ended;               // of the one under way: tiles that CTAs took in turn, and CTAs that have ended
 };
 static_assert(sizeof(Flags) <= KERNELS_EXCHANGE_FLAGS);
 
@@ -41,7 +43,7 @@ __device__ void store_release(uint32_t *p, uint32_t v) {
 #endif
 }
 
-// wait_until waits for a flag to reach a number, and reports whether it has: it gives up once stop is not 0.
+// wait_until waits until a flag has reached a number, and returns true. Once *stop is not 0 it returns false.
 __device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t *stop) {
   constexpr unsigned POLLS = 256;  // stop is in the host's memory, which is slow to read
   for (unsigned i = 1; int32_t(load_acquire(flag) - number) < 0; i++)
@@ -49,14 +51,15 @@ __device__ bool wait_until(const uint32_t *flag, uint32_t number, const uint32_t
   return true;
 }
 
-// exchange runs while CTAs of warpgroup_gemm do, which leave 1024 registers of each quarter of an SM, 32 for a thread of a
-// CTA of EXCHANGE_THREADS, and some of its shared memory. These registers cannot hold loads in flight. So with TMA a CTA
-// loads tiles of the weights and of each rank's updates to STAGES of its shared memory, and stores the sums from there:
-// whole tiles take less of a link's bandwidth than each thread's 16 bytes do.
+// An exchange runs beside CTAs of warpgroup_gemm. They leave it some shared memory and 1024 registers of each
+// quarter of an SM, which are 32 for a thread in a CTA of EXCHANGE_THREADS: too few to hold loads in flight.
+// So with TMA a CTA loads tiles of the weights and of each rank's updates to STAGES of its shared memory,
+// adds them up there, and stores the sums from there. Whole tiles also take less of a link's bandwidth than
+// 16 bytes of each thread.
 constexpr int EXCHANGE_THREADS = 128, EXCHANGE_CTAS = gemm::compiled(90) ? 2048 / EXCHANGE_THREADS : 1, STAGES = 3;
 constexpr int TILE_UNIT = 512;
-// IN_FLIGHT is how many bytes all CTAs load from other ranks at a time. With more CTAs exchanges take less time and GEMMs
-// more, which in bf16 wait longer for exchanges: measured with two and four ranks (TUNING.md).
+// IN_FLIGHT is how many bytes all CTAs load from other ranks at a time. With more CTAs exchanges take less
+// time and GEMMs more, which in bf16 wait longer for exchanges: measured with two and four ranks (TUNING.md).
 template <bool ROUNDED>
 constexpr int IN_FLIGHT = (ROUNDED ? 768 : 512) << 10;
 
@@ -66,14 +69,14 @@ __device__ T *part_of(const kernels_exchange &e, int rank, int64_t offset) {
   return reinterpret_cast<T *>(e.base[rank] + offset) + e.rank * e.n;
 }
 
-// tiles adds up by TMA. Each CTA takes the next tile: those that share an SM with others are slower. The first warp
-// issues all copies: lane 0 loads the weights, and lane 1 + r loads from rank r and stores to it. A single thread would
-// take longer to issue the copies of a tile than they take. If ROUNDED, lane 0 stores the weights, which stay here, and
-// the others store them in bf16.
+// tiles adds up by TMA. CTAs take tiles in turn, since a CTA that shares its SM is slower than others. The
+// first warp issues all copies: lane 0 loads the weights, and lane 1 + r loads from rank r and stores to it.
+// A single thread would take longer to issue the copies of a tile than the copies take. If ROUNDED, lane 0
+// stores the weights on this rank alone, and the other lanes store them in bf16.
 template <bool ROUNDED>
 __device__ void tiles(const kernels_exchange &e, float4 *shared, unsigned tile, uint32_t *taken) {
 #if HAVE_TMA && __CUDA_ARCH__ >= 900
-  __shared__ unsigned begin[STAGES];  // of each stage's tile; it, n and tile count float4s
+  __shared__ unsigned begin[STAGES];  // of each stage's tile; begin, n and tile count float4s
   auto *loaded = reinterpret_cast<Mbarrier *>(shared + STAGES * (1 + e.ranks) * tile);
   const unsigned n = e.n / 4;
   static_assert(1 + KERNELS_MAX_RANKS <= 32);
@@ -162,9 +165,10 @@ __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(cons
   auto flags = [&](int rank) { return reinterpret_cast<Flags *>(e.base[rank]); };
   Flags *own = flags(e.rank);
   const uint32_t *stop = reinterpret_cast<const uint32_t *>(e.stop);
-  auto next = [&] { return load_acquire(&own->last) + 1; };  // anew at the end: it would take a register meanwhile
+  // Called again at the end, since keeping it takes a register.
+  auto next = [&] { return load_acquire(&own->last) + 1; };
   uint32_t number = next();
-  int rank = threadIdx.x;  // the first threads are each for one
+  int rank = threadIdx.x;  // each of the first threads waits for one rank
   if (blockIdx.x == 0 && rank < e.ranks) store_release(&flags(rank)->ready[e.rank], number);
   if (rank < e.ranks) here[rank] = wait_until(&own->ready[rank], number, stop);
   gemm::fence_proxy_async_global();  // what TMA reads was written before the flags
@@ -189,14 +193,15 @@ __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(cons
   if (threadIdx.x == 0) own->taken = own->ended = 0, own->last = number;
 }
 
-// queue queues an exchange, of which e.n counts the elements of a part: the device would divide for every copy.
+// queue queues an exchange. Its e.n is the number of elements of one part, so that the device need not
+// divide.
 template <bool ROUNDED>
 int queue(uintptr_t stream, const kernels_exchange &e) {
   bool tma = HAVE_TMA && device().major >= 9;
   int tile = EXCHANGE_SHARED / (STAGES * (1 + e.ranks)) / TILE_UNIT * TILE_UNIT;
   unsigned grid = std::min(std::max(1u, ctas(e.n, tma ? tile / 4 : 4 * EXCHANGE_THREADS)), unsigned(device().sms));
   if (tma && e.ranks > 1) grid = std::min(grid, unsigned(IN_FLIGHT<ROUNDED> / ((STAGES - 1) * (e.ranks - 1) * tile)));
-  // Without PDL: CTAs that only wait for the exchange before this one would keep those of GEMMs from their SMs.
+  // No PDL: CTAs that only wait for the exchange before this one would take the place of CTAs of GEMMs.
   if (!tma) return launch(stream, {grid, EXCHANGE_THREADS, 0, 1, false}, exchange<false, ROUNDED>, e, 0u);
   size_t barriers = STAGES * sizeof(Mbarrier), shared = size_t(STAGES) * (1 + e.ranks) * tile + barriers;
   if (int code = opt_in_shared<exchange<true, ROUNDED>>(int(EXCHANGE_SHARED + barriers))) return code;

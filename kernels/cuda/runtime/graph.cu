@@ -5,8 +5,8 @@ namespace {
 
 __global__ void probe() { pdl_wait(); }
 
-// captures_pdl tries whether a launch with PDL can be captured. A driver before CUDA 12.3 refuses, and invalidates
-// the capture.
+// captures_pdl tries whether a launch with PDL can be captured. A driver before CUDA 12.3 refuses, and
+// invalidates the capture.
 bool captures_pdl() {
   cudaStream_t s = nullptr;
   if (done(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking))) return false;

@@ -1,11 +1,13 @@
-// Memory that other processes of this host use too, by their GPUs (CUDA IPC), and flags of the host that kernels read.
+// Memory that other processes of this host use too, by their GPUs (CUDA IPC), and flags of the host that
+// kernels read.
 #include <cstring>
 
 #include "launch.cuh"
 
 static_assert(sizeof(cudaIpcMemHandle_t) == KERNELS_HANDLE_BYTES);
 
-// kernels_ipc_new returns memory filled with zeros. A handle is of a whole allocation, and small ones may share one.
+// kernels_ipc_new returns memory filled with zeros. A handle is of a whole allocation, and small ones may
+// share one.
 kernels_value kernels_ipc_new(int64_t bytes, char *handle) {
   constexpr int64_t WHOLE = 2 << 20;
   cudaIpcMemHandle_t exported;

@@ -1,4 +1,5 @@
-// Memory operations of tests and checks: fills, copies and comparisons of words, and a kernel that only takes time.
+// Memory operations of tests and checks: fills, copies and comparisons of words, and a kernel that only takes
+// time.
 #include <mutex>
 
 #include "launch.cuh"
@@ -65,7 +66,8 @@ unsigned few_ctas(int64_t n) {
 
 bool words(uintptr_t addr, int64_t bytes) { return addr % 4 == 0 && bytes >= 0 && bytes % 4 == 0; }
 
-// differing and checksum count in one of these places, by stream. Its lock is held until the count has been read.
+// differing and checksum count in one of these places, by stream. Its lock is held until the count has been
+// read.
 constexpr int PLACES = 64;
 __device__ unsigned long long counts[PLACES];
 std::mutex locks[PLACES];

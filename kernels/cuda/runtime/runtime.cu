@@ -18,8 +18,8 @@ __global__ void probe() {}
 
 const char *kernels_error_name(int code) { return cudaGetErrorName(cudaError_t(code)); }
 
-// kernels_available asks for a kernel's attributes, which loads it: a device cannot be used without machine code for
-// it, or PTX that its driver can compile.
+// kernels_available asks for a kernel's attributes, which loads it: a device cannot be used without machine
+// code for it, or PTX that its driver can compile.
 int kernels_available(void) {
   int n = 0, driver = 0;
   if (int code = done(cudaGetDeviceCount(&n))) return code;

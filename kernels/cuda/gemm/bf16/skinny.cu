@@ -8,21 +8,17 @@ namespace {
 
 using namespace skinny;
 
-// TensorOp multiplies a warp's 16 k of a k-tile, by one mma.sync for each of three n8 fragments of the weights. A lane
-// has rows g and g+8 of the batch, and column g of each fragment. Its four k, 4t..4t+3, are those that mma.sync calls 2t,
-// 2t+1, 2t+8 and 2t+9.
-struct TensorOp {
+// TensorOp multiplies a warp's 16 k of a k-tile, by one mma.sync for each of three n8 fragments of the
+// weights. A lane has rows g and g+8 of the batch, and column g of each fragment. Its four k, 4t..4t+3, are
+// those that mma.sync calls 2t, 2t+1, 2t+8 and 2t+9.
+struct TensorOp : OnTensorCores {
   using Value = bf16;
   using Operand = unsigned[2];
-  static constexpr int ROWS = 2, READ_AHEAD = K_TILES, PARTS = WARPS, FLOATS = PARTS * BM * BN;
-  static constexpr bool OVERWRITES = false;  // the sums are stored behind the weights
-  template <int LAYOUT>
-  static constexpr bool IN_ONE_PIECE = true;
+  static constexpr int READ_AHEAD = K_TILES;
   float sums[3][4] = {};
 
-  static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
-
-  // read_weights reads the fragments. In NN ldmatrix transposes: row r of the i-th matrix is k = 4⌊r/2⌋ + 2i + r%2.
+  // read_weights reads the fragments. In NN ldmatrix transposes: row r of the i-th matrix is k = 4⌊r/2⌋ + 2i
+  // + r%2.
   template <int LAYOUT>
   static __device__ void read_weights(unsigned (&b)[3][2], const bf16 *weights) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -54,11 +50,6 @@ struct TensorOp {
     for (int h = 0; h < 2; h++)
 #pragma unroll
       for (int j = 0; j < 3; j++) *(float2 *)(to + row(h) * BN + 8 * j) = make_float2(sums[j][2 * h], sums[j][2 * h + 1]);
-  }
-
-  template <int LAYOUT>
-  static __device__ float2 pair(const float *parts, int i) {
-    return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);
   }
 };
 

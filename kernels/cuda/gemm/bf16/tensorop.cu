@@ -1,6 +1,6 @@
-// GEMM in bf16 on the tensor cores by mma.sync: every layout, shape and alignment, on compute capability 8 and later.
-// tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share it, and how many
-// stages their pipelines have.
+// GEMM in bf16 on the tensor cores by mma.sync: every layout, shape and alignment, on compute capability 8
+// and later. tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share
+// it, and how many stages their pipelines have.
 #include "gemm/bf16/tensorop.cuh"
 
 namespace gemm {
@@ -9,20 +9,21 @@ namespace {
 
 using namespace bfloat;
 
-// Skinny is for few rows, where latency counts: 64×784 is 132 tiles, one for each SM of an H200, and the CTAs of the
-// next kernel fit on the SM as well, to prefetch their weights. Seven warps share k, as 784 is 7×112, and all of it is
-// copied at once.
+// Skinny is for few rows, where latency counts: 64×784 is 132 tiles, one for each SM of an H200, and the CTAs
+// of the next kernel fit on the SM as well, to prefetch their weights. Seven warps share k, as 784 is 7×112,
+// and all of it is copied at once.
 struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
 // Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each.
 struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
 struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};
 struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
-// Unaligned is for rows that are not whole chunks: correct, and not fast. It stores to shared memory without cp.async.
-// It has one slice, since compute-sanitizer's racecheck reports such stores as races where named barriers divide them.
+// Unaligned is for rows that are not whole chunks: correct, and not fast. It stores to shared memory without
+// cp.async. It has one slice, since compute-sanitizer's racecheck reports such stores as races where named
+// barriers divide them.
 struct Unaligned : Config<64, 64, 32, 2, 2, 1, 2, 3> {};
-// Wgrad is for wgrads of a small batch: four layers of 784×784 are 392 tiles, and NarrowWgrad takes four more for their
-// classifier: three on each SM. A batch of 128 is copied at once.
+// Wgrad is for wgrads of a small batch: four layers of 784×784 are 392 tiles, and NarrowWgrad takes four more
+// for their classifier: three on each SM. A batch of 128 is copied at once.
 struct Wgrad : Config<112, 56, 64, 7, 1, 1, 2, 3> {};
 struct NarrowWgrad : Config<224, 16, 64, 7, 1, 1, 2, 3> {};
 // LongNarrowWgrad is for that of a classifier and a large batch.
@@ -36,12 +37,9 @@ int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
 // launch_layout is launch_tensorop of g's layout, with both operands copied in the same way.
 template <typename C, int ACCESS>
 int launch_layout(uintptr_t stream, const Gemm &g, int max_ranks) {
-  switch (g.layout) {
-    case NN: return launch_tensorop<Tensorop<NN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
-    case NT: return launch_tensorop<Tensorop<NT, C, ACCESS, ACCESS>>(stream, g, max_ranks);
-    case TN: return launch_tensorop<Tensorop<TN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
-  }
-  return cudaErrorInvalidValue;
+  if (g.layout == NN) return launch_tensorop<Tensorop<NN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
+  if (g.layout == NT) return launch_tensorop<Tensorop<NT, C, ACCESS, ACCESS>>(stream, g, max_ranks);
+  return launch_tensorop<Tensorop<TN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
 }
 
 }  // namespace

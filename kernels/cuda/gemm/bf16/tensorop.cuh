@@ -1,9 +1,9 @@
 // The mainloop of GEMMs in bf16 on the tensor cores, by mma.sync m16n8k16; its policies are in tensorop.cu.
 //
-// A CTA computes a tile BM×BN of c. Its warps are SLICES groups of WM×WN warps. A slice sums its own part of the
-// tile's k (intra-CTA split-K), which passes in k-tiles of BK through its own pipeline of STAGES in shared memory; so
-// only the threads of a slice wait for each other. The slices' sums are added once, at the end, in order. CTAs of a
-// cluster may share a tile as well (cluster split-K).
+// A CTA computes a tile BM×BN of c. Its warps are SLICES groups of WM×WN warps. A slice sums its own part of
+// the tile's k (intra-CTA split-K), which passes in k-tiles of BK through its own pipeline of STAGES in
+// shared memory; so only the threads of a slice wait for each other. The slices' sums are added once, at the
+// end, in order. CTAs of a cluster may share a tile as well (cluster split-K).
 //
 //   k  |           slice 0           |           slice 1           |  ...
 //      |   BK   |   BK   |   BK   |  |   BK   |   BK   |   BK   |  |
@@ -20,8 +20,8 @@
 namespace gemm {
 namespace bfloat {
 
-// padded returns the stride of lines of x elements, a multiple of eight: eight lines then begin in different banks,
-// for halves that ldmatrix reads and floats that lanes store by float2.
+// padded returns the stride of lines of x elements, a multiple of eight: eight lines then begin in different
+// banks, for halves that ldmatrix reads and floats that lanes store by float2.
 __host__ __device__ constexpr int padded(int x) { return x % 16 ? x : x + 8; }
 
 template <int BM_, int BN_, int BK_, int WM_, int WN_, int SLICES_, int STAGES_, int CTAS_>
@@ -30,27 +30,29 @@ struct Config {
   static constexpr int CTAS = CTAS_;  // on an SM, by its registers
   static constexpr int SLICE = 32 * WM * WN, THREADS = SLICE * SLICES;
   static constexpr int MI = BM / WM / 16, NI = BN / WN / 8;  // a warp's tiles of 16×8
-  static constexpr int LD = padded(BN), PART = BM * LD;      // floats of a row, and of a slice's sums, which overwrite the stages
+  // Floats of a row, and of a slice's sums, which overwrite the stages.
+  static constexpr int LD = padded(BN), PART = BM * LD;
   static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps cover the tile");
   static_assert(BK % 16 == 0 && STAGES > 1 && SLICES <= 15, "whole multiplications, a pipeline, named barriers");
 };
 
-// Tile is an operand's tile in shared memory, X rows (of m or n) by BK, in the order of global memory: lines of BK if K,
-// else of X.
+// Tile is an operand's tile in shared memory, X rows (of m or n) by BK, in the order of global memory. Its
+// lines have BK elements if K, and otherwise X.
 template <bool K_, int X, int BK>
 struct Tile {
   static constexpr bool K = K_;
   static constexpr int LINES = K ? X : BK, LINE = K ? BK : X, STRIDE = padded(LINE), BYTES = 2 * LINES * STRIDE;
 };
 
-// Fragments reads those of one operand: 16 rows by 16 k of a, or by 16 columns of b, at once. If rows of ldmatrix are
-// not those of the fragment, it transposes.
+// Fragments reads the fragments of one operand: 16 rows by 16 k of a, or 16 k by 16 columns of b, at once.
+// ldmatrix transposes where the lines of a tile are not the rows of a fragment.
 template <typename T, bool OF_A>
 struct Fragments {
   unsigned first;  // address of the lane's row of the first matrices, in the first stage
 
   __device__ Fragments(unsigned tile, int x) {
-    constexpr bool HALVES = OF_A == T::K;  // the second of the four matrices is below the first, else beside it
+    // The second of the four matrices is below the first, not beside it.
+    constexpr bool HALVES = OF_A == T::K;
     int lane = threadIdx.x % 32;
     int line = HALVES ? lane % 16 : lane / 16 * 8 + lane % 8, column = HALVES ? lane / 16 * 8 : lane / 8 % 2 * 8;
     first = tile + 2 * ((line + (T::K ? x : 0)) * T::STRIDE + column + (T::K ? 0 : x));
@@ -70,8 +72,8 @@ enum {
   ANY,       // any of both, of any alignment
 };
 
-// load_eight reads eight bf16 by several V, on a boundary of whose size all rows begin and end, or the first left of them
-// and else zeros.
+// load_eight reads eight bf16 as several V. All rows begin and end on boundaries of the size of V. If fewer
+// are left it reads those, and returns zeros for the others.
 template <typename V>
 __device__ uint4 load_eight(const bf16 *from, int left) {
   constexpr int EACH = sizeof(V) / sizeof(bf16), COUNT = 8 / EACH;
@@ -92,8 +94,8 @@ __device__ inline uint4 load_eight_pixels(const uint8_t *from, int left) {
   return make_uint4(v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16);
 }
 
-// Loader copies an operand's k-tiles. A thread copies EACH chunks of eight elements of a k-tile, from lines that are
-// APART lines apart. fetch starts a copy, put ends it; by cp.async put has nothing to do.
+// Loader copies an operand's k-tiles. A thread copies EACH chunks of eight elements of a k-tile, from lines
+// that are APART lines apart. fetch starts a copy, put ends it; by cp.async put has nothing to do.
 template <typename T, int THREADS, int ACCESS>
 struct Loader {
   static constexpr int LINE = T::LINE / 8, APART = THREADS / LINE, EACH = ceil_div(T::LINES, APART);
@@ -107,7 +109,8 @@ struct Loader {
   const int32_t *indices;  // null, or of the rows of uint8 input
   char *to;
   unsigned to_shared;
-  int width, line, column, x0, x_end, k0, k_end, beyond;  // beyond: bytes of a row, and of its address, beyond 16-byte boundaries
+  // beyond is how many bytes of a row, and of its address, are beyond 16-byte boundaries.
+  int width, line, column, x0, x_end, k0, k_end, beyond;
 
   __device__ Loader(const float *from, const int32_t *indices_, int width_, int x, int x_end_, int k0_, int k_end_, char *tile, int thread)
       : operand(from), indices(indices_), width(width_), line(thread / LINE), column(thread % LINE * 8), x0(x), x_end(x_end_), k0(k0_), k_end(k_end_),
@@ -170,7 +173,8 @@ struct Mainloop {
   using LoaderB = Loader<B, C::SLICE, ACCESS_B>;
   static constexpr int STAGE = A::BYTES + B::BYTES, PIPELINE = C::STAGES * STAGE;
 
-  int slice, k_slice, k0, k_end, k_tiles, wm, wn;  // the slice's k; the warp's first row and column in the tile
+  // k_slice to k_tiles are about the slice's k. wm and wn are the warp's first row and column in the tile.
+  int slice, k_slice, k0, k_end, k_tiles, wm, wn;
   char *stages;
   LoaderA load_a;
   LoaderB load_b;
@@ -186,8 +190,8 @@ struct Mainloop {
         load_b(g.b, nullptr, B::K ? g.k : g.n, part.n0, g.n, k0, k_end, stages + A::BYTES, threadIdx.x % C::SLICE),
         read_a(shared_address((const float *)stages), wm), read_b(shared_address((const float *)stages) + A::BYTES, wn) {}
 
-  // start copies the first k-tiles of some operands. When it has been called for both, the last of its groups are
-  // those of the k-tiles.
+  // start copies the first k-tiles of some operands. After it has been called for both, the last groups are
+  // those of the k-tiles, one each.
   __device__ void start(bool of_a, bool of_b) {
     typename LoaderA::Fetched a[C::STAGES];
     typename LoaderB::Fetched b[C::STAGES];
@@ -204,7 +208,8 @@ struct Mainloop {
     }
   }
 
-  // wait waits until all of the slice's copies of a k-tile have landed, and nobody reads the one before it.
+  // wait waits until all of the slice's copies of a k-tile have landed, and no thread still reads the one
+  // before it.
   __device__ void wait(bool first) const {
     if (first) cp_async_wait_group<C::STAGES - 1>();
     else cp_async_wait_group<C::STAGES - 2>();
@@ -233,7 +238,8 @@ struct Mainloop {
     }
   }
 
-  // run sums all k-tiles. A stage takes a later k-tile once all threads have waited for the k-tile after its own.
+  // run sums all k-tiles. A stage takes a later k-tile once all threads have waited for the k-tile after its
+  // own.
   __device__ void run() {
     unsigned stage = 0, before = 0;
 #pragma unroll 1
@@ -273,7 +279,8 @@ struct Tensorop {
   static constexpr int ARCH = 80, BM = C::BM, BN = C::BN, THREADS = C::THREADS, CTAS = C::CTAS, OCCUPANCY = OCCUPANCY_, CLUSTER = 1;
   static constexpr int STAGES = C::SLICES * M::PIPELINE, PARTS = 4 * C::SLICES * C::PART, OLD = STAGES > PARTS ? STAGES : PARTS;
   static constexpr int BYTES = OLD + (COPIES_OLD ? 16 * E::PER_THREAD * THREADS : 0), FLOATS = BYTES / 4, INBOX = 4 * BM * BN;
-  static constexpr bool READS_EARLY = COPIES_OLD || E::PER_THREAD <= 4;  // registers are left for the epilogue's source
+  // READS_EARLY says whether registers are left for the epilogue's source.
+  static constexpr bool READS_EARLY = COPIES_OLD || E::PER_THREAD <= 4;
   static_assert(BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
 
   static int64_t ctas(const Gemm &g) { return tiles(g, BM, BN); }

@@ -1,5 +1,5 @@
-// GEMM of large shapes by warpgroup MMA in bf16, on compute capability 9.0. wgmma takes both operands from shared
-// memory, with either dimension contiguous. So every layout reads its operands as they are in memory:
+// GEMM of large shapes by warpgroup MMA in bf16, on compute capability 9.0. wgmma takes both operands from
+// shared memory, with either dimension contiguous. So every layout reads its operands as they are in memory:
 //
 //   c[m,n] = Σ a·b over k    a                 b
 //   NN  y  = x·w             x[m,k] K-major    w[k,n] MN-major
@@ -37,7 +37,8 @@ __device__ inline void prefetch_l2(const void *from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// transpose_quad transposes the 4×4 words of four lanes: lane q of a quad gets word q of each, in the order of lanes.
+// transpose_quad transposes the 4×4 words of four lanes: lane q of a quad gets word q of each, in the order
+// of lanes.
 __device__ inline void transpose_quad(uint32_t (&w)[4]) {
 #pragma unroll
   for (int bit = 1; bit < 4; bit *= 2) {
@@ -51,12 +52,13 @@ __device__ inline void transpose_quad(uint32_t (&w)[4]) {
   }
 }
 
-// Bf16Consumer is a lane's part of a tile. Lane 4g + q has columns 8j + 2q and the next one of rows g and g+8 of its
-// warp's 16 rows, in d[4j] to d[4j+3]. For each 32 columns of bf16, the four lanes of a row exchange these, so that
-// lane q has columns 8q to 8q+7, 16 bytes.
+// Bf16Consumer is a lane's part of a tile. Lane 4g + q has columns 8j + 2q and the next one of rows g and g+8
+// of its warp's 16 rows, in d[4j] to d[4j+3]. For each 32 columns of bf16, the four lanes of a row exchange
+// these, so that lane q has columns 8q to 8q+7, 16 bytes.
 template <int LAYOUT, typename P>
 struct Bf16Consumer {
-  // The columns that this CTA stores, and those of a batch: in TN registers hold what two batches of 32 read.
+  // COLUMNS are those that this CTA stores, BATCH at a time. In TN registers hold what two batches of 32
+  // read.
   static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = LAYOUT == TN || COLUMNS < 64 ? 32 : 64;
 
   const int thread = threadIdx.x - WARPGROUP, lane = thread % 32, q = lane % 4;
@@ -65,8 +67,8 @@ struct Bf16Consumer {
   __device__ Bf16Consumer(const NoOutputMaps &, char *) {}
   __device__ void finish() const {}
 
-  // multiply_k_tile starts to multiply the k-tile of the pipeline's stage, as one wgmma group, and goes on to the next
-  // stage. It returns the stage. The first k-tile overwrites d.
+  // multiply_k_tile starts to multiply the k-tile of the pipeline's stage, as one wgmma group, and goes on to
+  // the next stage. It returns the stage. The first k-tile overwrites d.
   template <bool FIRST>
   __device__ int multiply_k_tile(Pipeline<P> &pipeline) {
     const char *base = pipeline.stage_base();
@@ -82,8 +84,8 @@ struct Bf16Consumer {
     return stage;
   }
 
-  // multiply sums over the k-tiles of a tile, of which there is one at least. While one is multiplied, the next one is
-  // waited for.
+  // multiply sums over the k-tiles of a tile, of which there is one at least. While one is multiplied, the
+  // next one is waited for.
   __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &tile, const Gemm &gemm) {
     pipeline.wait_full();
     int before = multiply_k_tile<true>(pipeline);
@@ -112,8 +114,8 @@ struct Bf16Consumer {
   // first_column returns the first column of this CTA in the tile: in split-K it finishes a part of them.
   __device__ static int first_column() { return P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0; }
 
-  // Rows has, of the lane's rows g and g+8, the place of column 0 of the CTA's part of the tile, and how many columns
-  // from there on are in c: none past the last row.
+  // Rows has, of the lane's rows g and g+8, the place of column 0 of the CTA's part of the tile, and how many
+  // columns from there on are in c: none past the last row.
   struct Rows {
     int64_t at[2];
     int columns[2];
@@ -124,8 +126,8 @@ struct Bf16Consumer {
     }
   };
 
-  // Source is what the epilogue reads for BATCH columns of both rows: in TN float2s, as the sums are in d, in NT
-  // chunks of bf16.
+  // Source is what the epilogue reads for BATCH columns of both rows: in TN float2s, as the sums are in d, in
+  // NT chunks of bf16.
   using Chunk = typename std::conditional<LAYOUT == TN, float2, uint4>::type;
   static constexpr int CHUNK = LAYOUT == TN ? 8 : 32;  // columns of four lanes
   using Source = Chunk[2][BATCH / CHUNK];
@@ -162,7 +164,8 @@ struct Bf16Consumer {
   __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first) const {
     Epilogue<LAYOUT> epilogue{g};
     const bool fused = epilogue.fused();
-    // c as floats, and c or a copy of it as bf16; null if there is none.
+    // floats is where c is stored as float32, and halves where c or its copy is stored as bf16. Either may be
+    // null.
     float *floats = LAYOUT == TN || !fused ? g.c : nullptr;
     bf16 *halves = LAYOUT == TN ? g.rounded : fused ? (bf16 *)g.c : nullptr;
 #pragma unroll
@@ -190,8 +193,8 @@ struct Bf16Consumer {
     }
   }
 
-  // store applies the epilogue to the tile and stores it. What a batch reads is loaded before the batch ahead of it is
-  // stored: a load behind a store waits for it.
+  // store applies the epilogue to the tile and stores it. What a batch reads is loaded before the batch ahead
+  // of it is stored: a load behind a store waits for it.
   __device__ void store(const Gemm &g, int m0, int n0) const {
     Rows rows(g, m0 + thread / 32 * 16 + lane / 4, n0 + first_column());
     Source source[2] = {};

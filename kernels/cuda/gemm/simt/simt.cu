@@ -1,10 +1,10 @@
-// GEMM in float32 on the CUDA cores (SIMT): every layout, any shape and alignment, float or uint8 input, on every
-// GPU.
+// GEMM in float32 on the CUDA cores (SIMT): every layout, any shape and alignment, float or uint8 input, on
+// every GPU.
 //
-// A CTA computes a tile of c: 64×64, 64×96 or 64×32. Both operands pass through shared memory in k-tiles of 32, by
-// a pipeline of several stages of cp.async; elements past the end of m, n or k are zeros. A thread keeps 8×8 sums
-// in registers, four multiplications for each float that it reads, which is what shared memory can feed; or 8×12,
-// nearly five. Split-K fills a GPU that has more SMs than c has tiles:
+// A CTA computes a tile of c: 64×64, 64×96 or 64×32. Both operands pass through shared memory in k-tiles of
+// 32, by a pipeline of several stages of cp.async; elements past the end of m, n or k are zeros. A thread
+// keeps 8×8 sums in registers, four multiplications for each float that it reads, which is what shared memory
+// can feed; or 8×12, nearly five. Split-K fills a GPU that has more SMs than c has tiles:
 //
 //   intra-CTA: SLICES groups of threads share a tile; each sums every SLICES-th KS k. The sums are added in
 //     shared memory at the end.
@@ -24,9 +24,9 @@ namespace {
 
 constexpr int BK = 32;  // k of a k-tile
 
-// Tile is an operand's tile in shared memory: X rows (of m or n) by BK. A line is contiguous in global memory. If
-// rows are contiguous (!K), the tile is BK lines of X, as in global memory. If k is, it is X lines of BK, laid out
-// by KS:
+// Tile is an operand's tile in shared memory: X rows (of m or n) by BK. A line is contiguous in global
+// memory. If rows are contiguous (!K), the tile is BK lines of X, as in global memory. If k is, it is X lines
+// of BK, laid out by KS:
 //
 //   1  transposed: a thread reads its rows of one k by float4. A warp copies eight k of four lines, whole sectors;
 //      the stride X + 4 puts them in 32 different banks
@@ -48,8 +48,8 @@ struct Tile {
 
 constexpr int power_of_two(int n) { return n < 2 ? 1 : 2 * power_of_two(n / 2); }
 
-// Loader copies an operand's k-tiles. In a pass the CTA's threads copy SIDE·W floats of each of LINES lines. next
-// loads uint8 input to registers; store_u8 stores it, and is called as late as possible.
+// Loader copies an operand's k-tiles. In a pass the CTA's threads copy SIDE·W floats of each of LINES lines.
+// next loads uint8 input to registers; store_u8 stores it, and is called as late as possible.
 template <typename T, int THREADS, bool U8>
 struct Loader {
   static constexpr int W = U8 || T::TRANSPOSED ? 1 : 4;
@@ -116,8 +116,8 @@ struct Config {
   static_assert(BK % (KS * SLICES) == 0, "slices have equal shares of k");
 };
 
-// A policy's Large is for compute capability 8 and later, with 96 KB of shared memory or more for a CTA; its Small
-// is for older GPUs, with 48 KB. Each is compiled only for its GPUs.
+// A policy's Large is for compute capability 8 and later, with 96 KB of shared memory or more for a CTA; its
+// Small is for older GPUs, with 48 KB. Each is compiled only for its GPUs.
 template <typename Large_, typename Small_>
 struct Policy {
   using Large = Large_;
@@ -129,8 +129,8 @@ struct Policy {
 #endif
 };
 
-// Square has four stages: a CTA of a cluster often loads all of its k at once. Wide is for shapes that take fewer
-// waves of it, Low for few rows by many columns, Narrow for a classifier.
+// Square has four stages: a CTA of a cluster often loads all of its k at once. Wide is for shapes that take
+// fewer waves of it, Low for few rows by many columns, Narrow for a classifier.
 struct Square : Policy<Config<64, 64, 8, 8, 4, 4, 2, 1>, Config<64, 64, 8, 8, 2, 2, 2, 1>> {};
 struct Wide : Policy<Config<64, 96, 8, 12, 4, 4, 1, 4>, Square::Small> {};
 struct Low : Policy<Config<64, 32, 8, 8, 8, 4, 1, 4>, Square::Small> {};
@@ -214,7 +214,8 @@ __device__ void mainloop(float (&sum)[C::TM][C::TN], const Gemm &g, const Part &
   }
   for (int i = 0; i < k_tiles; i++) {
     cp_async_wait_group<C::STAGES - 2>();
-    __syncthreads();  // all threads' copies of this k-tile have landed, and nobody reads the stage before it
+    // All threads' copies of this k-tile have landed, and no thread still reads the stage before it.
+    __syncthreads();
     load(i + C::STAGES - 1, true, true);
     cp_async_commit_group();
     const float *as = shared + i % C::STAGES * STAGE, *bs = as + A::SIZE;
@@ -254,8 +255,8 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
   epilogue.write(shared, (float4 *)(shared + shared_floats<LAYOUT, C>()));
 }
 
-// ranks_for returns how many CTAs share each of the tiles. In cluster split-K a CTA needs shared memory for its sums
-// and for its inbox.
+// ranks_for returns how many CTAs share each of the tiles. In cluster split-K a CTA needs shared memory for
+// its sums and for its inbox.
 template <int LAYOUT, typename C>
 int ranks_for(const Gemm &g, int64_t tiles) {
   constexpr int BYTES = 4 * (shared_floats<LAYOUT, C>() + C::PART);
@@ -275,7 +276,8 @@ int launch_config(uintptr_t stream, Gemm g) {
   g.k_cta = ceil_div(ceil_div(g.k, ranks), 4) * 4;  // whole 16-byte chunks
 
   Launch l = {unsigned(all * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
-  // With PDL, clusters that start while the kernel before still runs would share the free SMs, and leave others idle.
+  // With PDL, clusters that start while the kernel before still runs would share the free SMs, and leave
+  // others idle.
   l.pdl = ranks == 1 || all * ranks * 2 <= device().sms;
   return launch(stream, l, KERNEL, g);
 }
@@ -288,15 +290,12 @@ int launch_policy(uintptr_t stream, const Gemm &g) {
 
 template <typename Policy>
 int launch_layout(uintptr_t stream, const Gemm &g) {
-  switch (g.layout) {
-    case NN: return launch_policy<NN, false, Policy>(stream, g);
-    case NT: return launch_policy<NT, false, Policy>(stream, g);
-    case TN: return launch_policy<TN, false, Policy>(stream, g);
-  }
-  return cudaErrorInvalidValue;
+  if (g.layout == NN) return launch_policy<NN, false, Policy>(stream, g);
+  return g.layout == NT ? launch_policy<NT, false, Policy>(stream, g) : launch_policy<TN, false, Policy>(stream, g);
 }
 
-// time estimates how long the busiest SM computes; rate_one is the rate of an SM with one CTA, rate_more with more.
+// time estimates how long the busiest SM computes; rate_one is the rate of an SM with one CTA, rate_more with
+// more.
 template <typename C>
 double time(const Gemm &g, double rate_one, double rate_more) {
   int64_t all = tiles(g, C::BM, C::BN);

@@ -7,8 +7,8 @@ namespace {
 
 using namespace skinny;
 
-// Simt multiplies four k of a k-tile. Lane 8r + 4c + t has rows r, r+4, r+8 and r+12 by twelve columns, in NN those
-// from 12c on, in NT every other one from c on.
+// Simt multiplies four k of a k-tile. Lane 8r + 4c + t has rows r, r+4, r+8 and r+12 by twelve columns, in NN
+// those from 12c on, in NT every other one from c on.
 //
 //          columns 0..11 (NN) or even (NT)   12..23 or odd
 //   row r     k = 4t..4t+3 of lane 8r+t         of lane 8r+4+t       and so rows r+4, r+8, r+12
@@ -18,7 +18,8 @@ struct Simt {
   using Value = float;
   using Operand = float[4];
   static constexpr int ROWS = 4, READ_AHEAD = 1, COLUMNS = 12;
-  static constexpr int PARTS = 4 * WARPS, PART = BM * BN + 8, FLOATS = PARTS * PART;  // parts are 8 banks apart
+  // Parts are 8 banks apart.
+  static constexpr int PARTS = 4 * WARPS, PART = BM * BN + 8, FLOATS = PARTS * PART;
   static constexpr bool OVERWRITES = true;  // the sums overwrite the weights
   template <int LAYOUT>
   static constexpr bool IN_ONE_PIECE = LAYOUT == NN;  // NT would spill

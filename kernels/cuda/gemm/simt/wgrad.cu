@@ -1,5 +1,6 @@
-// wgrads of a small batch on the CUDA cores, in float32. A grouped GEMM: those of all layers in one launch. All of k,
-// the batch, is in shared memory at once: up to SMALL_BATCH rows. The version by TMA has 64 of them there at a time.
+// wgrads of a small batch on the CUDA cores, in float32. A grouped GEMM: those of all layers in one launch.
+// All of k, the batch, is in shared memory at once: up to SMALL_BATCH rows. The version by TMA has 64 of them
+// there at a time.
 #include "gemm/epilogue.cuh"
 #include "gemm/grouped.cuh"
 #include "gemm/pipeline.cuh"
@@ -13,9 +14,9 @@ struct Shape {
   static constexpr int ARCH = ARCH_, THREADS = THREADS_, CTAS = CTAS_, OCCUPANCY = OCCUPANCY_, CLUSTER = CLUSTER_;
 };
 
-// Wgrad has tiles of 64×80: 784×784 is 130. Two slices of four warps take every other k (intra-CTA split-K). A
-// thread has 8×5 sums of its slice's k; it finishes half of them, its partner in the other slice the other half.
-// The sums of thread (ty, tx) of 8×16:
+// Wgrad has tiles of 64×80: 784×784 is 130. Two slices of four warps take every other k (intra-CTA split-K).
+// A thread has 8×5 sums of its slice's k; it finishes half of them, its partner in the other slice the other
+// half. The sums of thread (ty, tx) of 8×16:
 //
 //                  columns 4tx..4tx+3   64+tx
 //   rows 4ty..     0..3                 4        finished by slice 0
@@ -155,7 +156,8 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
 template <bool U8>
 struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
   static constexpr int BM = 112, BN = 56, BK = 64;
-  static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;  // EACH: lines that a warp writes
+  // EACH is how many lines a warp writes.
+  static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;
   static constexpr int TM = 7, TN = 7;
   static_assert(BM / TM * (BN / TN) == THREADS && BN <= BK, "every thread has sums, which overwrite the first operand");
   using Params = TmaGemm;
@@ -254,8 +256,8 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
   }
 };
 
-// Narrow is the wgrad of a classifier, of at most 16 columns, in a group with others of kind Other. A thread has
-// eight columns of one row.
+// Narrow is the wgrad of a classifier, of at most 16 columns, in a group with others of kind Other. A thread
+// has eight columns of one row.
 template <typename Other>
 struct Narrow : Other {
   static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = SMALL_BATCH * BN, UNROLL = 32;

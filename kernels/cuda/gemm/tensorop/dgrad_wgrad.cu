@@ -1,19 +1,19 @@
-// Fused dgrad, wgrad and SGD of a layer of few rows and large weights, on the tensor cores, in tf32 and 3xtf32, with
-// TMA: weights that do not fit L2 are read once and written once.
+// Fused dgrad, wgrad and SGD of a layer of few rows and large weights, on the tensor cores, in tf32 and
+// 3xtf32, with TMA: weights that do not fit L2 are read once and written once.
 //
 //   c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0      dx = dy·wᵀ with dReLU
 //   b[n,k] += alpha·y[m,n]ᵀ·a[m,k]                        w += alpha·xᵀ·dy, where y is x
 //
 // A pair of CTAs has 32 columns of c, which are 32 rows of the weights b, and each CTA one half of k (cluster
-// split-K). k-tiles of 128 of b and a pass through a pipeline. A warp has 16 k of a k-tile, both for c and for the
-// update (intra-CTA split-K):
+// split-K). k-tiles of 128 of b and a pass through a pipeline. A warp has 16 k of a k-tile, both for c and
+// for the update (intra-CTA split-K):
 //
 //   k-tile of b, 32×128:     warp 0       warp 1     ...   warp 7
 //   row 8j + g           k 0..15      16..31         112..127       lane 4g + t: k = 2t, 2t+1 of
 //                                                                   each eight
 //
-// A lane multiplies with the same weights that it updates, in registers. At the end the warps' sums of c are added,
-// and each CTA sends the other, by DSMEM, the sums of the rows that the other finishes.
+// A lane multiplies with the same weights that it updates, in registers. At the end the warps' sums of c are
+// added, and each CTA sends the other, by DSMEM, the sums of the rows that the other finishes.
 #include "gemm/epilogue.cuh"
 #include "gemm/grouped.cuh"
 #include "gemm/mma.cuh"
@@ -97,8 +97,8 @@ struct Fused {
     }
   }
 
-  // release says that this warp has read a k-tile. One thread then loads a later one to the stage of the k-tile
-  // before, which the other warps have most likely read by now.
+  // release says that this warp has read a k-tile. One thread then loads a later one to the stage of the
+  // k-tile before, which the other warps have most likely read by now.
   __device__ void release(int k_tile) const {
     __syncwarp();
     if (lane == 0) mbarrier_arrive(empty + k_tile % STAGES);
@@ -109,20 +109,21 @@ struct Fused {
     __syncwarp();
   }
 
-  // multiply sums this warp's k of c, and updates and stores its weights. It is long, since both share registers.
+  // multiply sums this warp's k of c, and updates and stores its weights. It is long, since both share
+  // registers.
   __device__ void multiply() {
     mbarrier_wait(y_full, 0);
     float y[M / 8][N / 16][2][2];
     unsigned hi[M / 8][N / 16][2][2], none[2][2];
 #pragma unroll
-    for (int s = 0; s < M / 8; s++)
+    for (int m8 = 0; m8 < M / 8; m8++)
 #pragma unroll
-      for (int r = 0; r < N / 16; r++) {
+      for (int n16 = 0; n16 < N / 16; n16++) {
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-          for (int e = 0; e < 2; e++) y[s][r][h][e] = shared[ALL_Y + (8 * s + 4 * e + t) * LINE_N + 16 * r + 8 * h + g];
-        if (!X3) split_tf32<X3>(hi[s][r], none, y[s][r]);
+          for (int e = 0; e < 2; e++) y[m8][n16][h][e] = shared[ALL_Y + (8 * m8 + 4 * e + t) * LINE_N + 16 * n16 + 8 * h + g];
+        if (!X3) split_tf32<X3>(hi[m8][n16], none, y[m8][n16]);
       }
     int k = k0 + slice + 2 * t, rows = p.n - n0 - g;
     float *to = const_cast<float *>(p.b) + int64_t(n0 + g) * p.k + k;
@@ -132,38 +133,38 @@ struct Fused {
       const float *a = stage_a(i) + slice, *b = stage_b(i) + g * LINE + slice + 2 * t;
       Accumulators<X3, WARP_K / 8> gradient[N / 16];
 #pragma unroll
-      for (int s = 0; s < M / 8; s++) {
+      for (int m8 = 0; m8 < M / 8; m8++) {
         float fa[WARP_K / 8][2];
 #pragma unroll
         for (int j = 0; j < WARP_K / 8; j++)
 #pragma unroll
-          for (int e = 0; e < 2; e++) fa[j][e] = a[(8 * s + 4 * e + t) * LINE + 8 * j + g];
+          for (int e = 0; e < 2; e++) fa[j][e] = a[(8 * m8 + 4 * e + t) * LINE + 8 * j + g];
 #pragma unroll
-        for (int r = 0; r < N / 16; r++) {
-          if (X3) gradient[r].template mma<false>(y[s][r], fa);
-          else gradient[r].template mma<false>(hi[s][r], none, fa);
+        for (int n16 = 0; n16 < N / 16; n16++) {
+          if (X3) gradient[n16].template mma<false>(y[m8][n16], fa);
+          else gradient[n16].template mma<false>(hi[m8][n16], none, fa);
         }
       }
 #pragma unroll
-      for (int s = 0; s < WARP_K / 8; s++) {
+      for (int k8 = 0; k8 < WARP_K / 8; k8++) {
         float fb[N / 8][2];
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
-          float2 v = *(const float2 *)(b + 8 * j * LINE + 8 * s);
+          float2 v = *(const float2 *)(b + 8 * j * LINE + 8 * k8);
           fb[j][0] = v.x, fb[j][1] = v.y;
-          const float *c = gradient[j / 2].c[s] + j % 2 * 2;
+          const float *c = gradient[j / 2].c[k8] + j % 2 * 2;
           v = make_float2(Sgd::update<true>(v.x, p.alpha, c[0]), Sgd::update<true>(v.y, p.alpha, c[1]));
-          st_global_float2_if(k + 8 * s < p.k && 8 * j < rows, to + int64_t(8 * j) * p.k + 8 * s, v);
+          st_global_float2_if(k + 8 * k8 < p.k && 8 * j < rows, to + int64_t(8 * j) * p.k + 8 * k8, v);
         }
 #pragma unroll
-        for (int r = 0; r < M / 16; r++) {
+        for (int m16 = 0; m16 < M / 16; m16++) {
           float fa[2][2];
 #pragma unroll
           for (int h = 0; h < 2; h++) {
-            float2 v = *(const float2 *)(a + (16 * r + 8 * h + g) * LINE + 8 * s + 2 * t);
+            float2 v = *(const float2 *)(a + (16 * m16 + 8 * h + g) * LINE + 8 * k8 + 2 * t);
             fa[h][0] = v.x, fa[h][1] = v.y;
           }
-          sums[r].template mma<false>(fa, fb);
+          sums[m16].template mma<false>(fa, fb);
         }
       }
       k += K, to += K;
@@ -171,20 +172,20 @@ struct Fused {
     }
   }
 
-  // finish adds the warps' sums, sends those of the other CTA's rows to its inbox, and finishes this CTA's rows
-  // with those from its own inbox.
+  // finish adds the warps' sums, sends those of the other CTA's rows to its inbox, and finishes this CTA's
+  // rows with those from its own inbox.
   __device__ void finish() const {
     constexpr int ROW = N / 4;
     static_assert(M / 2 * ROW == THREADS, "a float4 each");
     __syncthreads();
     float *part = shared + warp * PART + g * LINE_N + 2 * t;
 #pragma unroll
-    for (int r = 0; r < M / 16; r++)
+    for (int m16 = 0; m16 < M / 16; m16++)
 #pragma unroll
       for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int j = 0; j < N / 8; j++)
-          *(float2 *)(part + (16 * r + 8 * h) * LINE_N + 8 * j) = make_float2(sums[r].c[j][2 * h], sums[r].c[j][2 * h + 1]);
+          *(float2 *)(part + (16 * m16 + 8 * h) * LINE_N + 8 * j) = make_float2(sums[m16].c[j][2 * h], sums[m16].c[j][2 * h + 1]);
     __syncthreads();
     int rank = cluster_ctarank(), other = 1 - rank, row = threadIdx.x / ROW, x = threadIdx.x % ROW * 4, m = M / 2 * rank + row;
     auto sum = [&](int first) {

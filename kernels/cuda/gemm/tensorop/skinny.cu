@@ -8,24 +8,19 @@ namespace {
 
 using namespace skinny;
 
-// TensorOp multiplies a warp's 16 k of a k-tile. A lane has rows g and g+8 of the batch, and column g of three n8
-// fragments of the weights. Its four k are those of two mma.sync: 4t and 4t+1, then 4t+2 and 4t+3. In NN, where
-// columns are contiguous, the first two fragments interleave in 16 columns:
+// TensorOp multiplies a warp's 16 k of a k-tile. A lane has rows g and g+8 of the batch, and column g of
+// three n8 fragments of the weights. Its four k are those of two mma.sync: 4t and 4t+1, then 4t+2 and 4t+3.
+// In NN, where columns are contiguous, the first two fragments interleave in 16 columns:
 //
 //   column    0 1 2 3 ... 14 15 | 16 .. 23
 //   fragment  0 1 0 1 ...  0  1 |  2 ..  2
 //   its g     0 0 1 1 ...  7  7 |  0 ..  7
 template <bool X3>
-struct TensorOp {
+struct TensorOp : OnTensorCores {
   using Value = float;
   using Operand = float[4];
-  static constexpr int ROWS = 2, READ_AHEAD = X3 ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
-  static constexpr bool OVERWRITES = false;  // the sums are stored behind the weights
-  template <int LAYOUT>
-  static constexpr bool IN_ONE_PIECE = true;
+  static constexpr int READ_AHEAD = X3 ? 1 : 2;
   Accumulators<X3, 3> sums;
-
-  static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
 
   template <int LAYOUT, bool U8>
   __device__ void multiply(const Operand (&a)[2], const float *weights) {
@@ -64,11 +59,6 @@ struct TensorOp {
       for (int j = LAYOUT == NT ? 0 : 2; j < 3; j++) *(float2 *)(line + 8 * j + 2 * t) = make_float2(c[j][2 * h], c[j][2 * h + 1]);
       if (LAYOUT == NN) *(float4 *)(line + 4 * t) = make_float4(c[0][2 * h], c[1][2 * h], c[0][2 * h + 1], c[1][2 * h + 1]);
     }
-  }
-
-  template <int LAYOUT>
-  static __device__ float2 pair(const float *parts, int i) {
-    return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);
   }
 };
 

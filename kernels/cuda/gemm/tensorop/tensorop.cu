@@ -1,6 +1,6 @@
-// GEMM on the tensor cores by mma.sync, in tf32 and 3xtf32: every layout, of float input, on compute capability 8
-// and later. tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many warps share it, and
-// how many stages the pipeline has.
+// GEMM on the tensor cores by mma.sync, in tf32 and 3xtf32: every layout, of float input, on compute
+// capability 8 and later. tensorop.cuh has the mainloop, this file the policies: the tile of a CTA, how many
+// warps share it, and how many stages the pipeline has.
 #include <type_traits>
 
 #include "gemm/tensorop/tensorop.cuh"
@@ -11,9 +11,9 @@ namespace {
 
 using namespace tensorop;
 
-// A policy's Large is for GPUs with DATA_CENTER_SHARED of shared memory for a CTA. Where Large takes more than
-// CP_ASYNC_SHARED, its Small is for the others. An SM of those multiplies at most half as fast as one of an A100, so
-// that fewer bytes in flight keep it busy.
+// A policy's Large is for GPUs with DATA_CENTER_SHARED of shared memory for a CTA. Where Large takes more
+// than CP_ASYNC_SHARED, its Small is for the others. An SM of those multiplies at most half as fast as one of
+// an A100, so that fewer bytes in flight keep it busy.
 template <typename Large_, typename Small_ = Large_>
 struct Policy {
   using Large = Large_;
@@ -31,8 +31,8 @@ using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4
 // Narrow is for a classifier: c is small, so 16 warps share k.
 using Narrow = Policy<Config<16, 16, 16, 1, 1, 16, 3, 1>, Config<16, 16, 16, 1, 1, 16, 2, 1>>;
 using NarrowWgrad = Policy<Config<16, 16, 32, 1, 1, 4, 4, 1>>;
-// WgradWave is for a small batch and tiles for one wave: 784×784 is 130 tiles for 132 SMs. WgradShort is for more
-// tiles, WgradLong for a large batch.
+// WgradWave is for a small batch and tiles for one wave: 784×784 is 130 tiles for 132 SMs. WgradShort is for
+// more tiles, WgradLong for a large batch.
 using WgradWave = Policy<Config<64, 80, 32, 4, 2, 1, 3, 1>>;
 using WgradShort = Policy<Config<64, 128, 32, 2, 4, 1, 2, 2>>;
 template <bool X3>

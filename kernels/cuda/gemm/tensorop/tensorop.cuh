@@ -1,16 +1,16 @@
 // The mainloop of GEMMs on the tensor cores by mma.sync; its policies are in tensorop.cu.
 //
 // A CTA computes a tile BM×BN of c. Its warps are SLICES groups of WM×WN warps. All threads copy k-tiles of
-// SLICES·BK to a pipeline of STAGES in shared memory, by cp.async. A slice multiplies its own BK of each k-tile
-// (intra-CTA split-K); the slices' sums are added once, at the end, in order. CTAs of a cluster may share a tile as
-// well (cluster split-K).
+// SLICES·BK to a pipeline of STAGES in shared memory, by cp.async. A slice multiplies its own BK of each
+// k-tile (intra-CTA split-K); the slices' sums are added once, at the end, in order. CTAs of a cluster may
+// share a tile as well (cluster split-K).
 //
 //   stage      | slice 0 | slice 1 | slice 0 | slice 1 | ...      SLICES = 2
 //              |    BK   |    BK   |
 //              |      k-tile       |      k-tile       |
 //
-// A warp's tile is as large as its registers allow, which saves reads of shared memory; slices put more warps on a
-// CTA's tile.
+// A warp's tile is as large as its registers allow, which saves reads of shared memory; slices put more warps
+// on a CTA's tile.
 #pragma once
 
 #include "gemm/mma.cuh"
@@ -26,13 +26,14 @@ struct Config {
   static constexpr int SLICE = 32 * WM * WN, THREADS = SLICE * SLICES;
   static constexpr int K_TILE = BK * SLICES, K8S = BK / 8;
   static constexpr int MI = BM / WM / 16, NI = BN / WN / 8;  // a warp's tiles of 16×8
-  static constexpr int LD = BN + 8, PART = BM * LD;          // floats of a row, and of a slice's sums, which overwrite the stages
+  // Floats of a row, and of a slice's sums, which overwrite the stages.
+  static constexpr int LD = BN + 8, PART = BM * LD;
   static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps cover the tile");
   static_assert(K8S % 2 == 0, "every k-tile begins with the same of two sets of registers");
 };
 
-// Tile is an operand's tile in shared memory, X rows (of m or n) by BK, in the order of global memory: with k
-// contiguous if K, else with rows contiguous. Lane 4g + t reads k = 2t and 2t+1 of row g; these strides put the
+// Tile is an operand's tile in shared memory, X rows (of m or n) by BK, in the order of global memory: k is
+// contiguous if K, and otherwise rows are. Lane 4g + t reads k = 2t and 2t+1 of row g. These strides put the
 // lanes in 32 different banks.
 template <bool K_, int X_, int BK_>
 struct Tile {
@@ -41,8 +42,9 @@ struct Tile {
   static_assert(K ? STRIDE % 16 == 8 : STRIDE % 8 == 4, "no bank conflicts");
 };
 
-// Rows maps row g of fragment o to a row of the tile. Where rows are contiguous, a lane reads its row of four, two
-// or one n8 (or m8) fragments at once, so those rows are neighbours. Five fragments are read as four and one:
+// Rows maps row g of fragment o to a row of the tile. Where rows are contiguous, a lane reads its row of
+// four, two or one n8 (or m8) fragments at once, so those rows are neighbours. Five fragments are read as
+// four and one:
 //
 //   N = 5, rows of the tile:  0 1 2 3   4 5 6 7  ...  28..31   32 .. 39
 //   fragment:                 0 1 2 3   0 1 2 3  ...  0 1 2 3   4 .. 4
@@ -87,8 +89,8 @@ struct Fragments {
   }
 };
 
-// Loader copies an operand's k-tiles. A thread copies EACH float4s of a k-tile, from lines that are APART lines
-// apart. ALIGNED: all rows are whole float4.
+// Loader copies an operand's k-tiles. A thread copies EACH float4s of a k-tile, from lines that are APART
+// lines apart. ALIGNED: all rows are whole float4.
 template <typename T, int THREADS, bool ALIGNED>
 struct Loader {
   static constexpr int LINES = T::K ? T::X : T::BK, LINE = (T::K ? T::BK : T::X) / 4;
@@ -97,7 +99,8 @@ struct Loader {
 
   const float *from;
   unsigned to;
-  int width, line, column, x_left;  // width: of a row in global memory; x_left: rows from this thread's first on
+  // width is that of a row in global memory. x_left counts the rows from this thread's first on.
+  int width, line, column, x_left;
   bool aligned;
 
   __device__ Loader(const float *operand, bool aligned_, int width_, int x0, int x_end, int k0, unsigned tile)
@@ -129,12 +132,13 @@ struct Stages {
   using B = Tile<LAYOUT == NT, C::BN, C::K_TILE>;
   static constexpr int STAGE = 4 * (A::SIZE + B::SIZE), ALL = C::STAGES * STAGE, PARTS = 4 * C::SLICES * C::PART;
   static constexpr int BYTES = ALL > PARTS ? ALL : PARTS;
-  static constexpr int INBOX = 4 * C::BM * C::BN + 16 * (MAX_CLUSTER - 1);  // of float4s, each CTA's share rounded up
+  // The inbox is of float4s. Each CTA's share is rounded up.
+  static constexpr int INBOX = 4 * C::BM * C::BN + 16 * (MAX_CLUSTER - 1);
 };
 
-// Mainloop sums a warp's part of its slice. Fragments are double-buffered in registers: eight k are multiplied
-// while the next eight are read and split, with no branch between, so that both overlap within a warp; a scheduler
-// has only two warps to choose from.
+// Mainloop sums a warp's part of its slice. Fragments are double-buffered in registers: eight k are
+// multiplied while the next eight are read and split, with no branch between, so that both overlap within a
+// warp; a scheduler has only two warps to choose from.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 struct Mainloop {
   using S = Stages<LAYOUT, C>;
@@ -142,7 +146,8 @@ struct Mainloop {
   using B = typename S::B;
   static constexpr int STAGE = S::STAGE;
 
-  int k_tiles, k_end, slice, wm, wn;  // k_end: of this CTA's k, from 0; wm, wn: the warp's first row and column in the tile
+  // k_end is the end of this CTA's k, from 0. wm and wn are the warp's first row and column in the tile.
+  int k_tiles, k_end, slice, wm, wn;
   Loader<A, C::THREADS, ALIGNED> load_a;
   Loader<B, C::THREADS, ALIGNED> load_b;
   Fragments<A, 2 * C::MI> read_a;
@@ -157,7 +162,7 @@ struct Mainloop {
         load_b(g.b, g.aligned_b, B::K ? g.k : g.n, n0, g.n, k0, stages + 4 * A::SIZE), read_a(stages, wm, slice * C::BK),
         read_b(stages + 4 * A::SIZE, wn, slice * C::BK) {}
 
-  // load copies a k-tile to a stage; past the last one it copies zeros, which nobody reads.
+  // load copies a k-tile to a stage; past the last one it copies zeros, which no thread reads.
   __device__ void load(int k_tile, unsigned stage, bool of_a, bool of_b) {
     if (of_a) load_a.next(stage, k_end - k_tile * C::K_TILE);
     if (of_b) load_b.next(stage, k_end - k_tile * C::K_TILE);
@@ -188,7 +193,8 @@ struct Mainloop {
 
   __device__ static void wait() {
     cp_async_wait_group<C::STAGES - 2>();
-    __syncthreads();  // all threads' copies of this k-tile have landed, and nobody reads the stage before it
+    // All threads' copies of this k-tile have landed, and no thread still reads the stage before it.
+    __syncthreads();
   }
 
   __device__ static void next_stage(unsigned &stage) { stage = stage == S::ALL - STAGE ? 0 : stage + STAGE; }
@@ -232,8 +238,8 @@ struct Mainloop {
     }
   }
 
-  // store_shared writes a slice's sums to shared memory. A lane has columns 2t and 2t+1 of each n8 fragment and
-  // row g of each m8 fragment; Rows says where those lie.
+  // store_shared writes a slice's sums to shared memory. A lane has columns 2t and 2t+1 of each n8 fragment
+  // and row g of each m8 fragment; Rows says where those lie.
   __device__ void store_shared(float *shared) const {
     using RowsA = Rows<A::K, 2 * C::MI>;
     using RowsB = Rows<B::K, C::NI>;

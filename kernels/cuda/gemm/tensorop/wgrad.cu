@@ -1,9 +1,11 @@
-// wgrads of a small batch on the tensor cores, in tf32 and 3xtf32. A grouped GEMM: those of all layers in one launch.
+// wgrads of a small batch on the tensor cores, in tf32 and 3xtf32. A grouped GEMM: those of all layers in one
+// launch.
 //
-// A CTA computes a tile of 112×48. With TMA it is 112×56: four layers of 784×784 are about three tiles for each SM.
-// Each of seven warps has 16 rows of a tile; a k-tile is 64. With TMA the CTAs of a pair have the same rows of x, and
-// each loads half of them for both by multicast; TMA stores a tile, or adds it to the weights: each element once, so
-// that the result does not depend on the order of CTAs. Without TMA the old weights are loaded to shared memory.
+// A CTA computes a tile of 112×48. With TMA it is 112×56: four layers of 784×784 are about three tiles for
+// each SM. Each of seven warps has 16 rows of a tile; a k-tile is 64. With TMA the CTAs of a pair have the
+// same rows of x, and each loads half of them for both by multicast; TMA stores a tile, or adds it to the
+// weights: each element once, so that the result does not depend on the order of CTAs. Without TMA the old
+// weights are loaded to shared memory.
 //
 // Lane 4g + t has rows 2g and 2g+1 of its warp's 16, the columns of wgrad.cuh, and of eight k t and t+4.
 #include "gemm/epilogue.cuh"
@@ -154,8 +156,9 @@ struct Wgrad : Shape<TMA> {
           *at = epilogue.delta(v);
         } else {
           static_assert(sizeof v == 16, "whole float4");
+          int m = m0 + row, n = n0 + column;
           float4 w = epilogue(v, *at);
-          int m = m0 + row, n = n0 + column, left = m < p.m ? p.n - n : 0;
+          int left = m < p.m ? p.n - n : 0;
           if (left > 0) st_float4(B_ALIGNED, p.c + int64_t(m) * p.n + n, w, left);
         }
       });
@@ -183,8 +186,8 @@ struct Wgrad : Shape<TMA> {
   }
 };
 
-// Narrow is the wgrad of a classifier, of ten columns, in a group with other layers. A CTA computes two tiles: four
-// layers of 784×784 and their classifier are then three CTAs for each SM, one wave.
+// Narrow is the wgrad of a classifier, of ten columns, in a group with other layers. A CTA computes two
+// tiles: four layers of 784×784 and their classifier are then three CTAs for each SM, one wave.
 template <bool X3, bool TMA>
 struct Narrow : Shape<TMA> {
   using Inner = Wgrad<X3, false, false, false, 2>;

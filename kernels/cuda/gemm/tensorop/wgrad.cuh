@@ -1,5 +1,5 @@
-// Which columns of dy and dw a lane has, in wgrads on the tensor cores. TN, dw[m,n] = x[k,m]ᵀ·dy[k,n]; in shared
-// memory an operand has a line for each k.
+// Which columns of dy and dw a lane has, in wgrads on the tensor cores. TN, dw[m,n] = x[k,m]ᵀ·dy[k,n]; in
+// shared memory an operand has a line for each k.
 #pragma once
 
 #include "gemm/mma.cuh"
@@ -13,8 +13,8 @@ namespace gemm {
 //   lane reads    4g..4g+3          2g, 2g+1      g           of b, one column of each fragment
 //   lane sums     8t..8t+7          4t..4t+3      2t, 2t+1    of c
 //
-// so that it reads four fragments by float4 or two by float2, and writes their sums by float4. NI is 7, 6 (without
-// the last) or 2 (4 and 5 alone).
+// so that it reads four fragments by float4 or two by float2, and writes their sums by float4. NI is 7, 6
+// (without the last) or 2 (4 and 5 alone).
 template <int NI>
 struct Columns {
   static constexpr int FOURS = NI / 4 * 4, TWOS = NI / 2 * 2;

@@ -1,11 +1,12 @@
-// wgrads of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA. A grouped GEMM: those of all layers in
-// one launch.
+// wgrads of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA. A grouped GEMM: those of all
+// layers in one launch.
 //
-// With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a warp has 32×56
-// of dw, which takes one float from shared memory for twenty multiplications; the CTAs of a pair have the same
-// columns, and each loads half of dy's tile for both by multicast; and tiles are 64×112, of which four layers of
-// 784×784 have 392, three on each SM. k-tiles of 32 pass through a pipeline of three stages. TMA stores a tile, or
-// adds it to the weights: each element once, so that the result does not depend on the order of CTAs.
+// With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a warp has
+// 32×56 of dw, which takes one float from shared memory for twenty multiplications; the CTAs of a pair have
+// the same columns, and each loads half of dy's tile for both by multicast; and tiles are 64×112, of which
+// four layers of 784×784 have 392, three on each SM. k-tiles of 32 pass through a pipeline of three stages.
+// TMA stores a tile, or adds it to the weights: each element once, so that the result does not depend on the
+// order of CTAs.
 //
 //   warps of a CTA   columns 0..55   56..111
 //   rows 0..31             0            2        A lane's rows, for lane = 4g + t, are 4g..4g+3 of

@@ -1,10 +1,11 @@
-// How c and cᵀ of a GEMM by warpgroup MMA in tf32 leave registers: a warpgroup writes slices of its 64 rows of a tile to
-// shared memory, and TMA stores them in whole lines of 128 bytes.
+// How c and cᵀ of a GEMM by warpgroup MMA in tf32 leave registers: a warpgroup writes slices of its 64 rows
+// of a tile to shared memory, and TMA stores them in whole lines of 128 bytes.
 //
 //   128 threads                      their first thread
 //   write slice i → fence →          wait until TMA has read slice i-1 → barrier → store slice i
 //
-// There are two buffers, so TMA reads one slice while the warpgroup writes the next one, of this tile or another.
+// There are two buffers, so TMA reads one slice while the warpgroup writes the next one, of this tile or
+// another.
 #pragma once
 
 #include "gemm/pipeline.cuh"
@@ -12,8 +13,8 @@
 
 namespace gemm {
 
-// A slice has 64 rows, m, and 32 columns, n, of out. out is cᵀ, so in c those are the columns. TMA's tile of c has 32 m,
-// which are a line of 128 bytes, and 32 n. Its tile of cᵀ has 32 n, a line, and 64 m.
+// A slice has 64 rows, m, and 32 columns, n, of out. out is cᵀ, so in c those are the columns. TMA's tile of
+// c has 32 m, which are a line of 128 bytes, and 32 n. Its tile of cᵀ has 32 n, a line, and 64 m.
 constexpr int SLICE_M = 64, SLICE_N = 32, SLICE = SLICE_M * SLICE_N * int(sizeof(float)), LINE_FLOATS = 32;
 constexpr int SLICE_BUFFERS = 2;  // of a warpgroup
 
@@ -36,8 +37,8 @@ struct NoSlices {
   __device__ NoSlices(const NoOutputMaps &, char *, int, int, int) {}
 };
 
-// SliceWriter is a thread's part of its warpgroup's slices: columns 8j + n and 8j + n + 1 of rows m and m+1. m and n are
-// even, and n < 8.
+// SliceWriter is a thread's part of its warpgroup's slices: columns 8j + n and 8j + n + 1 of rows m and m+1.
+// m and n are even, and n < 8.
 class SliceWriter {
   const OutputMaps &maps;
   char *const buffers;  // of the warpgroup
@@ -59,8 +60,8 @@ class SliceWriter {
   __device__ SliceWriter(const OutputMaps &maps, char *all, int warpgroup, int m, int n)
       : maps(maps), buffers(all + warpgroup * (SLICE_BUFFERS * SLICE)), barrier(2 + warpgroup), m(m), n(n) {}
 
-  // store_c stores a slice of c. v[j][o] is column 8j + n + o of both rows. x and y are the slice's first row and column;
-  // out has this number of rows.
+  // store_c stores a slice of c. v[j][o] is column 8j + n + o of both rows. x and y are the slice's first row
+  // and column; out has this number of rows.
   __device__ void store_c(const float2 (&v)[SLICE_N / 8][2], int x, int y, int rows) {
 #pragma unroll
     for (int o = 0; o < 2; o++) {

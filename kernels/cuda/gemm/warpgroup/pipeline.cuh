@@ -1,5 +1,5 @@
-// What GEMMs by warpgroup MMA have in common: tiles, the pipeline that loads them, the kernel, and its launch. A
-// Policy is derived from Stages and has
+// What GEMMs by warpgroup MMA have in common: tiles, the pipeline that loads them, the kernel, and its
+// launch. A Policy is derived from Stages and has
 //
 //   Consumer        what multiplies and stores: multiply, store, finish
 //   A_K, B_K        k is contiguous in a, in b
@@ -7,8 +7,8 @@
 //   extents, a, b   of a Gemm
 //   Beside          the Policy for GEMMs with Gemm::beside
 //
-// A CTA computes tiles of TILE_M×N one after the other. k-tiles, whose lines are 128 bytes as the swizzle is, pass
-// through a pipeline in shared memory. Each stage has three mbarriers:
+// A CTA computes tiles of TILE_M×N one after the other. k-tiles, whose lines are 128 bytes as the swizzle is,
+// pass through a pipeline in shared memory. Each stage has three mbarriers:
 //
 //   threads                                                                   mbarrier whose phase they end
 //   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
@@ -40,15 +40,16 @@ inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m,
 // KIB is how many KiB stages take, and KIB_BESIDE those of a forward GEMM beside an exchange.
 constexpr int KIB = 192, KIB_BESIDE = 144;
 
-// Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile. ELEMENT is
-// the bytes of an element of a and b. X3 is 3xtf32. SLICES: TMA stores c, from buffers behind the stages.
+// Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile.
+// ELEMENT is the bytes of an element of a and b. X3 is 3xtf32. SLICES: TMA stores c, from buffers behind the
+// stages.
 template <int ELEMENT, bool X3_, int N_, int SPLIT_K_, bool SLICES, int KIB_ = KIB>
 struct Stages {
   using Maps = typename std::conditional<SLICES, OutputMaps, NoOutputMaps>::type;
   static constexpr bool X3 = X3_;
   static constexpr int LINE = 128, M = TILE_M, N = N_, K = LINE / ELEMENT, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
-  // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with 1024 to
-  // align the first stage.
+  // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with
+  // 1024 to align the first stage.
   static constexpr int A = LINE * M, B = LINE * N, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (KIB_ << 10) / STAGE;
   static constexpr int OUTPUT = STAGES * STAGE, BARRIERS = OUTPUT + (SLICES ? CONSUMERS * SLICE_BUFFERS * SLICE : 0);
   static constexpr int BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
@@ -168,8 +169,8 @@ __device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
   }
 }
 
-// reduce_split_k adds the sums d of the cluster's CTAs in the order of k, and leaves this CTA's 1/SPLIT_K of the
-// columns in d[0], d[1], ... The sums overwrite the stages.
+// reduce_split_k adds the sums d of the cluster's CTAs in the order of k, and leaves this CTA's 1/SPLIT_K of
+// the columns in d[0], d[1], ... The sums overwrite the stages.
 template <typename P>
 __device__ void reduce_split_k(float (&d)[P::N / 2], float *sums) {
   constexpr int OWN = P::N / 2 / P::SPLIT_K;
@@ -254,8 +255,8 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int
   typename P::Maps maps = {};  // only groups of one GEMM have them
   if (int code = maps.encode(g[0])) return code;
   unsigned sms = device().sms, ctas = P::SPLIT_K > 1 ? unsigned(end - begin) * P::SPLIT_K : unsigned(std::min(end - begin, int64_t(sms)));
-  // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves idle, so
-  // that some GPCs have more work than others.
+  // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves
+  // idle, so that some GPCs have more work than others.
   bool pdl = P::SPLIT_K > 1 || 16 * ctas >= 15 * sms;
   return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(begin), int(end), maps);
 }
@@ -265,10 +266,10 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count) {
   return launch_policy<P>(stream, g, count, 0, group_tiles<P>(g, count));
 }
 
-// Times estimates how long tiles of a Family take: waves × (k-tiles × ns of a k-tile + ns of a tile's start and end), by
-// figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of bf16. A k-tile of 3xtf32
-// takes three times as long, and registers limit its N to 128. In split-K a CTA computes one tile only, so all must be
-// one wave.
+// Times estimates how long tiles of a Family take: waves × (k-tiles × ns of a k-tile + ns of a tile's start
+// and end), by figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of
+// bf16. A k-tile of 3xtf32 takes three times as long, and registers limit its N to 128. In split-K a CTA
+// computes one tile only, so all must be one wave.
 template <typename Family>
 struct Times {
   template <int N, int SPLIT_K>
@@ -295,8 +296,8 @@ struct Times {
   int64_t n64_pair() const { return ns(group_tiles<Policy<64, 2>>(g, count), 2, 250, 5000); }
 };
 
-// launch_fastest chooses the Policy of a Family with the least estimated time. A Family may have split-K in PAIRS, of
-// all tiles, or of the LAST_WAVE, also by four CTAs.
+// launch_fastest chooses the Policy of a Family with the least estimated time. A Family may have split-K in
+// PAIRS, of all tiles, or of the LAST_WAVE, also by four CTAs.
 template <typename Family>
 int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   using T = Times<Family>;

@@ -1,6 +1,6 @@
-// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma takes b from shared
-// memory with k contiguous, and a from registers, which can be loaded from any order. So the layouts have these
-// operands:
+// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma takes b from
+// shared memory with k contiguous, and a from registers, which can be loaded from any order. So the layouts
+// have these operands:
 //
 //   out[m,n] = Σ a·b over k    a            b                 out
 //   NN  yᵀ  = wᵀ·xᵀ            w[k,m]       x[n,k]            y[n,m]
@@ -9,15 +9,16 @@
 //
 // A training step needs one transpose, dyᵀ, which the dgrad that computes dy stores as well.
 //
-// In tf32 TMA rounds what it loads, to nearest even. In 3xtf32 hi is a float in tf32, and lo the rest. The hi of a is
-// rounded, in registers. The hi of b is truncated by the tensor cores; its lo is written to shared memory. lo·lo is
-// left out. Because the hi of a is rounded, lo·lo has a random sign. If both were truncated, every result would be too
-// small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N
-// = 64.
+// In tf32 TMA rounds what it loads, to nearest even. In 3xtf32 hi is a float in tf32, and lo the rest. The hi
+// of a is rounded, in registers. The hi of b is truncated by the tensor cores; its lo is written to shared
+// memory. lo·lo is left out. Because the hi of a is rounded, lo·lo has a random sign. If both were truncated,
+// every result would be too small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory,
+// whose bandwidth is the limit for N = 64.
 //
-// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or 64
-// in cluster split-K: two CTAs share a tile, or four if it is of a wgrad. Each sums a part of k, and then finishes a
-// part of the columns. If wgrads have tiles for whole waves and few more, a second launch splits these few.
+// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is
+// 128 or 64 in cluster split-K: two CTAs share a tile, or four if it is of a wgrad. Each sums a part of k,
+// and then finishes a part of the columns. If wgrads have tiles for whole waves and few more, a second launch
+// splits these few.
 #include "gemm/warpgroup/pipeline.cuh"
 
 namespace gemm {
@@ -42,9 +43,9 @@ struct Tf32 {
   };
 };
 
-// Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1, neighbours so that the
-// epilogue reads and writes float2. Lane 4g + q has these of the 16 rows of its warp (A_K), or of the 32 rows of two
-// warps (!A_K):
+// Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1, neighbours so that
+// the epilogue reads and writes float2. Lane 4g + q has these of the 16 rows of its warp (A_K), or of the 32
+// rows of two warps (!A_K):
 //
 //   A_K   2g and 2g+1, in d[4j] and d[4j+2], or the other way round if g >= 4: then the eight rows that ldmatrix
 //         reads at once all differ mod 8, and their swizzled chunks are in different banks
@@ -93,8 +94,8 @@ struct Consumer {
     }
   }
 
-  // step adds eight k to d. If it promotes, it first adds d, of the steps before it, to sum, and then starts d anew: see
-  // Accumulators::promote in mma.cuh.
+  // step adds eight k to d. If it promotes, it first adds d, of the steps before it, to sum, and then starts
+  // d anew: see Accumulators::promote in mma.cuh.
   __device__ void step(const float (&a)[4], const float (&lo)[4], uint64_t b, bool promotes) {
 #pragma unroll
     for (int part = 0; part < PARTS; part++) {
@@ -116,8 +117,8 @@ struct Consumer {
     wgmma_wait_group<AHEAD * PARTS>();
   }
 
-  // multiply sums over k_tiles. a is read into registers of a step that has ended: of SETS sets, half are of steps under
-  // way.
+  // multiply sums over k_tiles. a is read into registers of a step that has ended: of SETS sets, half are of
+  // steps under way.
   __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &t, const Gemm &) {
     const int k_tiles = t.k_tiles();
     // Parts are promoted by both warpgroups at once, a whole d by one while the other multiplies.

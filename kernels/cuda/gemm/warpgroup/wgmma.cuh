@@ -1,6 +1,6 @@
-// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a·b by the four warps of a warpgroup, of 8 k
-// in tf32 and 16 k in bf16. It is asynchronous: a warpgroup issues several, commits them as a group, and waits for
-// older groups. Lane 4g + t of warp q owns, and in tf32 gives,
+// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a·b by the four warps of a
+// warpgroup, of 8 k in tf32 and 16 k in bf16. It is asynchronous: a warpgroup issues several, commits them as
+// a group, and waits for older groups. Lane 4g + t of warp q owns, and in tf32 gives,
 //
 //           k=t   k=t+4                     n=8j+2t   8j+2t+1
 //   m=g     a[0]  a[2]           d  m=g     d[4j]     d[4j+1]        m from 16q on
@@ -19,11 +19,11 @@
 
 namespace gemm {
 
-// descriptor describes an operand in shared memory, on a 1024-byte boundary: groups of eight lines, one after the
-// other. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16 in 16-29, stride byte
-// offset/16 in 32-45, swizzle 128B in 62-63. The stride is between groups of eight lines: eight rows or columns if
-// K-major, eight k if MN-major. The leading offset is between the slabs of an MN-major operand. It is 1 if K-major, and
-// unused.
+// descriptor describes an operand in shared memory, on a 1024-byte boundary: groups of eight lines, one after
+// the other. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16 in 16-29,
+// stride byte offset/16 in 32-45, swizzle 128B in 62-63. The stride is between groups of eight lines: eight
+// rows or columns if K-major, eight k if MN-major. The leading offset is between the slabs of an MN-major
+// operand. It is 1 if K-major, and unused.
 template <bool MN_MAJOR>
 __device__ uint64_t descriptor(const void *shared, int slab = 0) {
   constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, GROUP = 1024;
@@ -89,8 +89,8 @@ __device__ inline void setmaxnreg_inc() {
            "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define A4 "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3]))
 
-// wgmma issues d += a·bᵀ, or d = a·bᵀ if add is 0. Until its group has ended, the registers of a must not change, nor
-// those of d be read.
+// wgmma issues d += a·bᵀ, or d = a·bᵀ if add is 0. Until its group has ended, the registers of a must not
+// change, nor those of d be read.
 __device__ inline void wgmma(float (&d)[32], const float (&a)[4], uint64_t b, int add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
                "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES_32 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}"
@@ -110,8 +110,8 @@ __device__ inline void wgmma(float (&d)[128], const float (&a)[4], uint64_t b, i
                : A4, "l"(b), "r"(add));
 }
 
-// wgmma_bf16 issues d += a·b of descriptors, or d = a·b if add is 0. Until its group has ended, d must not be read, nor
-// the operands be overwritten.
+// wgmma_bf16 issues d += a·b of descriptors, or d = a·b if add is 0. Until its group has ended, d must not be
+// read, nor the operands be overwritten.
 template <bool A_MN_MAJOR, bool B_MN_MAJOR>
 __device__ inline void wgmma_bf16(float (&d)[32], uint64_t a, uint64_t b, int add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
