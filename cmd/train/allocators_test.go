@@ -72,7 +72,7 @@ func TestSegmentsCompared(t *testing.T) {
 		{"graph", "\n segments " + graph + " " + graph + "\n"},
 	} {
 		path, _ := traintest.WriteConfig(t, "cpu", "executor = '"+c.executor+"'\n")
-		code, stdout, stderr := train("-compare", path)
+		code, stdout, stderr := train("-compare=custom,custom:bestfit", path)
 		text := strings.ReplaceAll(regexp.MustCompile(" +").ReplaceAllString(stdout, " "), " \n", "\n")
 		if code != 0 || !strings.Contains(text, c.want) {
 			t.Errorf("%s: exit code %d, %s, no %q in:\n%s", c.executor, code, stderr, c.want, stdout)
@@ -204,5 +204,5 @@ func logsOf(root, allocator string) string {
 	if allocator == backend.CustomPool {
 		return root
 	}
-	return filepath.Join(root, allocator)
+	return filepath.Join(root, strings.ReplaceAll(allocator, ":", "-"))
 }

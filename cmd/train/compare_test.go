@@ -29,11 +29,11 @@ func TestCompareInterrupted(t *testing.T) {
 		want, not string
 	}{
 		{"custom  epoch 1/3", "nothing to compare yet: not every allocator has done an epoch\n", "losses"},
-		{"malloc  epoch 1/3", "losses, 19 steps identical identical", "medians"},
-		{"malloc  epoch 2/3", "losses, 19 steps identical identical", "differ from"},
+		{"malloc  epoch 1/3", "losses, 19 steps identical", "medians"},
+		{"malloc  epoch 2/3", "losses, 19 steps identical", "differ from"},
 		{"malloc  epoch 2/3", "one epoch each, the first, which includes costs that occur once;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
 		{"custom  epoch 2/3", "one epoch each, the second, interleaved;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
-		{"epoch 3/3", "losses, 38 steps identical identical", "medians"},
+		{"epoch 3/3", "losses, 38 steps identical", "medians"},
 	} {
 		path, _ := traintest.WriteConfig(t, "cpu", "")
 		code, stdout, stderr := trainUntil(c.after, "-compare", path)
