@@ -3,7 +3,6 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -21,72 +20,6 @@ func (r *rig) allocAligned(bytes, alignment int64, s allocator.Stream) allocator
 		r.t.Fatalf("AllocAligned(%d, %d) returned %d bytes at %#x", bytes, alignment, b.Size, b.Addr)
 	}
 	return b
-}
-
-// TestAllocAligned makes random calls with every strategy, of which a third are for aligned blocks. When
-// the blocks are freed, all memory must join and go back.
-func TestAllocAligned(t *testing.T) {
-	for _, strategy := range allocator.Strategies() {
-		for _, kind := range segmentKinds(strategy) {
-			for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
-				t.Run(fmt.Sprintf("%s/%s/%v", strategy, kind, policy), func(t *testing.T) {
-					if strategy == "buddy" {
-						return // see TestAlignedErrors
-					}
-					f := allocatortest.NewFake(64 << 20).WithPages(64 << 10)
-					r := newRigOn(t, f, allocator.PoolOptions{Strategy: strategy, Segments: kind, Reuse: policy})
-					random := rand.New(rand.NewPCG(1, uint64(len(strategy))))
-					var blocks []modelBlock
-					for range fewer(400) {
-						on := allocator.Stream(random.IntN(3))
-						bytes := random.Int64N(2 << random.IntN(20))
-						switch k := random.IntN(9); {
-						case k < 3:
-							alignment := int64(256) << random.IntN(13)
-							b, err := r.AllocAligned(bytes, alignment, on, "aligned")
-							if b.Addr%uintptr(alignment) != 0 {
-								t.Fatalf("block of %d bytes at %#x, want a multiple of %d", bytes, b.Addr, alignment)
-							}
-							if err == nil {
-								blocks = append(blocks, modelBlock{b, on})
-							} else if !errors.As(err, new(*allocator.OutOfMemoryError)) {
-								t.Fatal(err)
-							}
-						case k < 5:
-							b, err := r.Alloc(bytes, on, "plain")
-							if err == nil {
-								blocks = append(blocks, modelBlock{b, on})
-							}
-						case len(blocks) == 0:
-						case k == 5:
-							b := blocks[random.IntN(len(blocks))]
-							r.fake.Order(b.on, on)
-							r.must(r.RecordStream(b.Block, on))
-							r.must(r.Use(b.Block, on))
-						default:
-							i := random.IntN(len(blocks))
-							r.must(r.Free(blocks[i].Block, blocks[i].on))
-							blocks[i] = blocks[len(blocks)-1]
-							blocks = blocks[:len(blocks)-1]
-						}
-						r.check()
-						r.must(checkMap(r.pool))
-					}
-					if live := r.Live(); len(live) != len(blocks) {
-						t.Errorf("Live lists %d blocks of %d", len(live), len(blocks))
-					}
-					for _, b := range blocks {
-						r.must(r.Free(b.Block, b.on))
-					}
-					r.must(r.Trim(0))
-					if got := r.Stats().Reserved; got != 0 {
-						t.Errorf("%d bytes reserved after Trim", got)
-					}
-					r.close()
-				})
-			}
-		}
-	}
 }
 
 // TestAlignedNeedsNoMore wants virtual segments of pages of 2 MiB to reserve for an aligned block what

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
@@ -159,54 +158,4 @@ func (m *model) end() {
 		m.t.Fatalf("after every free and Trim(0): %+v", st)
 	}
 	m.close()
-}
-
-// TestMillionOperations makes a million calls on eight goroutines with a stream each, while two more
-// observe the pool.
-func TestMillionOperations(t *testing.T) {
-	const workers, rounds = 8, 125000
-	p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-	done := make(chan struct{})
-	looked := make(chan int)
-	for range 2 {
-		go func() {
-			n := 0
-			for {
-				select {
-				case <-done:
-					looked <- n
-					return
-				default:
-					if st := p.Stats(); st.Reserved < st.Allocated {
-						t.Errorf("%d bytes reserved, %d allocated", st.Reserved, st.Allocated)
-					}
-					p.Live()
-					n++
-					time.Sleep(time.Millisecond)
-				}
-			}
-		}()
-	}
-	errs := make(chan error, workers)
-	for w := range workers {
-		go func() { errs <- allocatortest.Churn(p, allocator.Stream(w), uint64(w), rounds) }()
-	}
-	for range workers {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
-	close(done)
-	if n := <-looked + <-looked; n == 0 {
-		t.Error("nobody looked on")
-	}
-	if err := p.Check(); err != nil {
-		t.Error(err)
-	}
-	if st := p.Stats(); st.Allocs != st.Frees || st.Allocs < workers*rounds/4 {
-		t.Errorf("after all goroutines: %+v", st)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
 }

@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -58,50 +57,6 @@ func checkMap(a allocator.Allocator) error {
 		return fmt.Errorf("live blocks %v, want %v", blocks, live)
 	}
 	return nil
-}
-
-// states counts the blocks of a map by kind of segment and state.
-func states(m allocator.Map) map[string]int {
-	counts := map[string]int{}
-	for _, g := range m.Segments {
-		for _, b := range g.Blocks {
-			counts[g.Kind+" "+b.State]++
-		}
-	}
-	return counts
-}
-
-// TestMapOfRandomCalls checks the map after each of many random calls.
-func TestMapOfRandomCalls(t *testing.T) {
-	seen := map[string]int{}
-	look := func(c *churn) {
-		for range fewer(1200) {
-			c.step()
-			c.must(checkMap(c.pool))
-			for state, n := range states(c.pool.Map()) {
-				seen[state] += n
-			}
-		}
-		c.end()
-	}
-	for reuse := range allocator.Reuse(3) {
-		for _, strategy := range []string{"", "slab"} {
-			o := allocator.PoolOptions{Strategy: strategy, Reuse: reuse}
-			look(newChurn(t, uint64(reuse), 2<<20, o))
-			o.PreallocateBytes, o.SegmentBytes, o.MaxSegmentBytes = 1<<20, 1<<14, 1<<16
-			r := newRigOn(t, allocatortest.NewFake(2<<20).WithoutPages(), o)
-			look(&churn{rig: r, random: rand.New(rand.NewPCG(uint64(reuse), 3)), most: 1 << 19, streams: 4})
-		}
-	}
-	for _, want := range []string{
-		"malloc live", "malloc free", "malloc cached", "malloc waiting",
-		"virtual live", "virtual free", "virtual cached", "virtual waiting", "virtual unmapped", "virtual stitched",
-		"stitch live", "stitch cached", "stitch unmapped", "stitch unstitched",
-	} {
-		if seen[want] == 0 {
-			t.Errorf("no block was %s: %v", want, seen)
-		}
-	}
 }
 
 // TestMapOfOthers: each block of an allocator without segments is one, and decorators show

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 
 	"mlpool/allocator"
@@ -104,75 +103,8 @@ func TestRandomSizesSettle(t *testing.T) {
 	}
 }
 
-// TestFailsOnlyWithoutPages makes random calls until memory runs out. A request may fail only if its
-// pages and the chunks in use exceed the limit or the device, once pending work is done, under any
-// policy between streams, since memory that one may not take from another goes back to the driver.
-// Chunks count, not pages: only whole chunks move, and a chunk is larger than a page in a large pool
-// or for a large request. The limit that the error advises must be enough at that moment.
-func TestFailsOnlyWithoutPages(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	const device, steps, seeds = 3<<20 + 5000, 400, 18
-	failures, advised := 0, 0
-	for _, strategy := range virtualStrategies() {
-		for seed := range uint64(seeds) {
-			o := allocator.PoolOptions{Strategy: strategy, Reuse: allocator.Reuse(seed / 3 % 3)}
-			most := int64(device)
-			if seed%3 > 0 {
-				o.MaxBytes = device / 2
-				most = o.MaxBytes
-			}
-			if seed%4 == 3 {
-				o.GCThreshold = 0.6
-			}
-			c := newChurn(t, seed, device, o)
-			c.most = most
-			if seed%5 == 4 {
-				c.streams = 80 // more than are asked for memory at once
-			}
-			c.failed = func(bytes int64, on allocator.Stream, oom *allocator.OutOfMemoryError) {
-				failures++
-				need := (bytes + smallPage - 1) / smallPage * smallPage
-				used := c.pool.ChunksInUse()
-				if used+need <= most {
-					t.Fatalf("%s, seed %d: %d bytes do not fit with chunks of %d in use, of %d: %v", strategy, seed, bytes, used, most, oom)
-				}
-				if m := anyLimit.FindStringSubmatch(oom.Advice); m != nil {
-					advised++
-					c.followAdvice(m[1], o.MaxBytes, bytes, on)
-				}
-			}
-			for range fewer(steps) {
-				c.step()
-				c.check()
-			}
-			c.end()
-		}
-	}
-	if failures == 0 || advised == 0 {
-		t.Errorf("%d requests failed, %d of them with a limit that would be enough", failures, advised)
-	}
-}
-
 // anyLimit is part of the advice for a request that a higher limit would serve.
 var anyLimit = regexp.MustCompile(`of (\d+) would be enough`)
-
-// followAdvice repeats a failed request with the advised limit.
-func (c *churn) followAdvice(advice string, limit, bytes int64, on allocator.Stream) {
-	c.t.Helper()
-	enough, err := strconv.ParseInt(advice, 10, 64)
-	c.must(err)
-	c.pool.SetLimit(enough)
-	b, err := c.Alloc(bytes, on, "advised")
-	if err != nil {
-		c.t.Fatalf("with the limit of %d that was advised for one of %d: %v", enough, limit, err)
-	}
-	c.check()
-	c.must(c.Free(b, on))
-	c.must(c.Trim(0))
-	c.pool.SetLimit(limit)
-}
 
 // TestFailureLeavesNothing requests more than the device has, which the driver reports only after a
 // part was created. Reserved memory must be the same afterwards.
