@@ -184,7 +184,7 @@ func (h *heap) requests() int64 {
 
 // largestFree returns the bytes of the heap's largest free block.
 func (h *heap) largestFree() int64 {
-	largest := h.LargestFree(h.Reserved() - h.stats.allocated)
+	largest := h.LargestFree()
 	of := -1
 	for class, r := range h.waiting.Largest {
 		if of >= 0 && class != of {

@@ -24,14 +24,14 @@ func (a *arena) find(size int64) *Node {
 	return a.holes.fitting(size)
 }
 
-func (a *arena) insert(n *Node) { a.listOf(n).insertAfter(nil, n) }
+func (a *arena) insert(n *Node) { a.listOf(n).push(n) }
 
 // visitsAll says that visit calls f for every free block, however small.
 func (a *arena) visitsAll() {}
 
-func (a *arena) visit(least int64, f func(n *Node)) {
-	a.ends.visit(least, f)
-	a.holes.visit(least, f)
+func (a *arena) visit(min int64, f func(n *Node)) {
+	a.ends.visit(min, f)
+	a.holes.visit(min, f)
 }
 
 func (a *arena) remove(n *Node) { a.listOf(n).remove(n) }

@@ -1,6 +1,6 @@
-// Package block keeps the blocks of one heap: it finds a free one for a request, splits off the rest,
-// joins freed blocks with their free neighbours, and knows which ranges are unused. It moves no memory:
-// a [Node] is a record of some bytes at an address.
+// Package block keeps the blocks of one heap: it finds a free one for a request, splits off the rest, and
+// joins freed blocks with their free neighbours. It moves no memory: a [Node] is a record of some bytes at an
+// address.
 //
 // What a caller may rely on:
 //
@@ -11,13 +11,13 @@
 //     [Heap.Recycle] or [Heap.Coalesce] gives them back.
 //   - Two free neighbours are one block, unless the strategy keeps them apart; then
 //     [Heap.Flush] joins them.
-//   - The same calls have the same results: nothing depends on time, chance or addresses
-//     of records.
+//   - The same calls have the same results. They do not depend on time, chance or the addresses of
+//     records.
 //   - A record is never given to another heap, and its owner's part of it stays as it is
 //     when the record describes other memory.
 //
-// Nine strategies choose among free blocks, and a [Chooser] may be a tenth. In front of some
-// of them a cache keeps the last blocks freed as they are.
+// A strategy chooses among free blocks: one of this package, or a [Chooser]. In front of tlsf a cache keeps
+// the last blocks freed as they are.
 //
 // A heap knows no stream, no lock and no driver. Its caller calls it from one goroutine at a time,
 // chooses its behaviour with [Options], and as its [Owner] makes the records and takes freed blocks that
@@ -29,8 +29,8 @@ package block
 // Alignment is the unit of addresses and sizes of blocks, in bytes.
 const Alignment = 256
 
-// RoundUp returns n rounded up to a multiple of unit, a power of two.
-func RoundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
+// RoundUp returns bytes rounded up to a multiple of unit, a power of two.
+func RoundUp(bytes, unit int64) int64 { return (bytes + unit - 1) &^ (unit - 1) }
 
 // A Place says where a block may begin: at an address that is a multiple of Unit, a power of two, once
 // Offset bytes are added to it. The zero Place is every address.
@@ -54,8 +54,8 @@ const (
 	Owned               // the first of the states that the owner gives blocks it took
 )
 
-// A Node is the record of one block. Its owner sets State, Want and Owner. What a search of a
-// list reads comes first, in 64 bytes.
+// A Node is the record of one block. Its owner sets State, Want and Owner. The first 64 bytes are what a
+// search of a list reads.
 type Node struct {
 	Owner any // the record that the node is part of
 	addr  uintptr
@@ -64,14 +64,14 @@ type Node struct {
 	State State
 	loose bool // in Heap.loose
 	kind  kind
-	own   uint32 // number of the chosen that lists it; 0: none does
+	own   uint32 // number of the chosen that lists it, or 0
 
 	up, down   *Node  // in a list of free, cached or unused nodes
 	prev, next *Node  // neighbours in the range, by address
-	rng        *Range // if it is the first or the last of it; others may not know
+	rng        *Range // of the first and the last block of the range; others may have another one
 }
 
-// kind is what does not change while a record describes the same memory.
+// A kind stays the same while a record describes the same memory.
 type kind uint8
 
 const (

@@ -124,7 +124,10 @@ func (m *model) check() error {
 	m.learn()
 	known := 0
 	var err error
-	m.VisitFree(unit, func(n *Node) {
+	m.Blocks(func(n *Node) {
+		if n.State != Free {
+			return
+		}
 		known++
 		if c, ok := m.free[n]; !ok || c.Addr != n.Addr() || c.Size != n.Size() {
 			err = fmt.Errorf("Changes does not know the free block at %#x of %d bytes", n.Addr(), n.Size())
@@ -134,6 +137,16 @@ func (m *model) check() error {
 		err = fmt.Errorf("Changes knows %d free blocks of %d", len(m.free), known)
 	}
 	return err
+}
+
+// unused returns the bytes of the ranges that are one free block.
+func (m *model) unused() (bytes int64) {
+	m.Blocks(func(n *Node) {
+		if n.State == Free && n.Whole() {
+			bytes += n.Size()
+		}
+	})
+	return bytes
 }
 
 // play does what data says, three bytes a call.
@@ -149,12 +162,11 @@ func (m *model) play(data []byte) error {
 			m.Coalesce(m.drop(int(data[1]) % len(m.live)))
 		case op == 6:
 			m.Flush()
-			for g := range m.Ranges {
-				if n := g.first; n.Whole() && n.State == Free {
-					m.Remove(m.Cut(n, n.Addr(), n.End()), g)
-					break
+			m.Blocks(func(n *Node) {
+				if n.State == Free && n.Whole() {
+					m.Remove(m.Cut(n, n.Addr(), n.End()), n.Range())
 				}
-			}
+			})
 		case op == 7:
 			m.cut(size)
 		}
@@ -171,7 +183,7 @@ func (m *model) cut(size int64) {
 		return
 	}
 	m.Flush()
-	n := m.Find(3 * size)
+	n := m.place.find(3 * size)
 	if n == nil || n.Size() < 3*size {
 		return
 	}
@@ -206,13 +218,8 @@ func TestHeap(t *testing.T) {
 				m.Recycle(m.drop(0))
 			}
 			m.Flush()
-			if err := m.check(); err != nil {
-				t.Error(err)
-			}
-			for g := range m.Ranges {
-				if n := g.first; name != "buddy" && !n.Whole() {
-					t.Errorf("all is freed, and range %#x has %d bytes in its first block of %d", g.Addr, n.Size(), g.Size)
-				}
+			if err := m.check(); err != nil || m.unused() != m.Reserved() {
+				t.Errorf("all is freed, and %d of %d bytes are unused: %v", m.unused(), m.Reserved(), err)
 			}
 		})
 	}
@@ -245,7 +252,7 @@ func TestRanges(t *testing.T) {
 		if g != left || other != right || g.Size != 60*unit || m.RangeCount() != 1 || m.check() != nil {
 			t.Errorf("%s: %+v after Join, %v", name, g, m.check())
 		}
-		rest := m.Remove(m.Cut(m.Find(60*unit), 10*unit, 30*unit), g)
+		rest := m.Remove(m.Cut(m.place.find(60*unit), 10*unit, 30*unit), g)
 		if rest == nil || rest.Addr != 30*unit || g.Size != 10*unit || m.Reserved() != 40*unit || m.check() != nil {
 			t.Errorf("%s: %+v and %+v after Remove, %v", name, g, rest, m.check())
 		}

@@ -35,7 +35,7 @@ func (b *buddy) listOf(n *Node) int { return bits.Len64(uint64(n.size)) - 1 }
 
 func (b *buddy) insert(n *Node) {
 	k := b.listOf(n)
-	b.lists[k].insertAfter(nil, n)
+	b.lists[k].push(n)
 	b.orders |= 1 << k
 }
 
@@ -47,9 +47,9 @@ func (b *buddy) remove(n *Node) {
 	}
 }
 
-func (b *buddy) visit(least int64, f func(n *Node)) {
-	for k := bits.Len64(uint64(least)) - 1; k < len(b.lists); k++ {
-		b.lists[k].visit(least, f)
+func (b *buddy) visit(min int64, f func(n *Node)) {
+	for k := bits.Len64(uint64(min)) - 1; k < len(b.lists); k++ {
+		b.lists[k].visit(min, f)
 	}
 }
 

@@ -5,27 +5,27 @@ package block
 type bySize struct {
 	placement // of all other ranges
 	small     placement
-	least     int64 // bytes of a block that is not small
+	limit     int64 // bytes of the smallest block that is not small
 }
 
-func (x *bySize) of(n *Node) placement {
+func (b *bySize) of(n *Node) placement {
 	if n.kind&small != 0 {
-		return x.small
+		return b.small
 	}
-	return x.placement
+	return b.placement
 }
 
-func (x *bySize) find(size int64) *Node {
-	if size < x.least {
-		return x.small.find(size)
+func (b *bySize) find(size int64) *Node {
+	if size < b.limit {
+		return b.small.find(size)
 	}
-	return x.placement.find(size)
+	return b.placement.find(size)
 }
 
-func (x *bySize) insert(n *Node) { x.of(n).insert(n) }
-func (x *bySize) remove(n *Node) { x.of(n).remove(n) }
+func (b *bySize) insert(n *Node) { b.of(n).insert(n) }
+func (b *bySize) remove(n *Node) { b.of(n).remove(n) }
 
-func (x *bySize) visit(least int64, f func(n *Node)) {
-	x.placement.visit(least, f)
-	x.small.visit(least, f)
+func (b *bySize) visit(min int64, f func(n *Node)) {
+	b.placement.visit(min, f)
+	b.small.visit(min, f)
 }

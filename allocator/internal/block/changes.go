@@ -13,12 +13,12 @@ type Change struct {
 type changes struct {
 	kept  bool // nothing is missing
 	all   []Change
-	least int64 // bytes of a block that is logged: small ones are many
-	most  int   // changes that are kept
+	min   int64 // bytes of the smallest block that is logged: small ones are many
+	limit int   // of len(all)
 }
 
 func (c *changes) log(n *Node, free bool) {
-	if len(c.all) >= c.most {
+	if len(c.all) >= c.limit {
 		c.kept, c.all = false, c.all[:0]
 		return
 	}

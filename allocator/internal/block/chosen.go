@@ -28,7 +28,7 @@ var choices atomic.Uint32
 func newChosen(by Chooser) *chosen { return &chosen{by: by, number: choices.Add(1)} }
 
 func (c *chosen) insert(n *Node) {
-	c.insertAfter(nil, n)
+	c.push(n)
 	n.own = c.number
 	c.by.Insert(n)
 }

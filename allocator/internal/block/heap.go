@@ -11,7 +11,7 @@ type Owner interface {
 // Options are the options of a heap.
 type Options struct {
 	Strategy string         // one of Strategies
-	Chooser  func() Chooser // if not nil, makes the strategies in its place
+	Chooser  func() Chooser // makes strategies in place of that one, unless it is nil
 }
 
 // A Heap has the blocks of some ranges.
@@ -36,7 +36,8 @@ func (h *Heap) Init(owner Owner, o Options) {
 	h.place, h.cache.off = newPlacement(&o)
 }
 
-// Recycle makes n, which is in no list, free. If recurring sizes are cached, n is kept without joining.
+// Recycle makes n, which is in no list, free. A cache keeps it as it is; otherwise n joins its free
+// neighbours.
 func (h *Heap) Recycle(n *Node) {
 	if !h.cache.off {
 		n = h.cache.push(n)
@@ -92,7 +93,7 @@ func (h *Heap) Coalesce(n *Node) {
 func (h *Heap) list(n *Node) {
 	n.State = Free
 	h.addFree(n)
-	if !n.Whole() && h.place.lazy() && !n.loose {
+	if h.place.lazy() && !n.loose && !n.Whole() {
 		n.loose = true
 		h.loose = append(h.loose, n)
 	}
@@ -147,7 +148,7 @@ func (h *Heap) Close() {
 // addFree makes n a block of the placement.
 func (h *Heap) addFree(n *Node) {
 	h.place.insert(n)
-	if h.changes.kept && n.size >= h.changes.least {
+	if h.changes.kept && n.size >= h.changes.min {
 		h.changes.log(n, true)
 	}
 }
@@ -155,7 +156,7 @@ func (h *Heap) addFree(n *Node) {
 // removeFree takes n out of the placement.
 func (h *Heap) removeFree(n *Node) {
 	h.place.remove(n)
-	if h.changes.kept && n.size >= h.changes.least {
+	if h.changes.kept && n.size >= h.changes.min {
 		h.changes.log(n, false)
 	}
 }

@@ -38,7 +38,6 @@ func (h *Heap) Hold(g *Range) *Node {
 // TakeOver moves g, with all that is in it, from one heap to another. It calls moved for
 // the blocks that are not free.
 func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
-	g.prev, g.next = nil, nil
 	g.Owner = h.owner
 	h.ranges.add(g)
 	h.reserved += g.Size
@@ -113,7 +112,7 @@ func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 	return rest
 }
 
-// Changes returns the changes since the last call; ok is false if they are not known. They are valid
+// Changes returns the changes since its last call, or !ok if it does not know them all. The slice is valid
 // until the heap is used again.
 func (h *Heap) Changes() (all []Change, ok bool) {
 	all, h.changes.all = h.changes.all, h.changes.all[:0]
@@ -126,7 +125,7 @@ func (h *Heap) Watch(min int64, visit func(c *Change)) {
 	if _, all := h.place.(interface{ visitsAll() }); all {
 		min = 0
 	}
-	h.changes = changes{kept: true, all: h.changes.all[:0], least: min, most: h.changes.most}
+	h.changes = changes{kept: true, all: h.changes.all[:0], min: min, limit: h.changes.limit}
 	var c Change // one for all: it escapes
 	h.place.visit(min, func(n *Node) {
 		if n.size >= min {
@@ -136,15 +135,11 @@ func (h *Heap) Watch(min int64, visit func(c *Change)) {
 	})
 }
 
-// KeepChanges limits the log to most entries; after that Changes returns !ok.
-func (h *Heap) KeepChanges(most int) { h.changes.most = most }
+// KeepChanges limits the log to a number of changes. After more of them, Changes returns !ok.
+func (h *Heap) KeepChanges(limit int) { h.changes.limit = limit }
 
 // ForgetChanges undoes Watch.
 func (h *Heap) ForgetChanges() { h.changes = changes{all: h.changes.all[:0]} }
 
 // Watched returns the bytes of the smallest block that Watch visits.
-func (h *Heap) Watched() int64 { return h.changes.least }
-
-// VisitFree calls visit for the free blocks of min bytes or more, and perhaps for
-// smaller ones.
-func (h *Heap) VisitFree(min int64, visit func(n *Node)) { h.place.visit(min, visit) }
+func (h *Heap) Watched() int64 { return h.changes.min }

@@ -50,7 +50,7 @@ func TestTakeBest(t *testing.T) {
 				m.Coalesce(n)
 				m.Flush()
 				var free []int64
-				m.VisitFree(0, func(n *Node) { free = append(free, n.Size()) })
+				m.place.visit(0, func(n *Node) { free = append(free, n.Size()) })
 				for _, g := range c.ranges {
 					if g.Size > 0 && g.Size != free[0] && g.Size != free[len(free)-1] {
 						t.Errorf("free blocks of %d bytes, want those of the ranges", free)

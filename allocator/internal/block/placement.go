@@ -1,7 +1,7 @@
 package block
 
-// A placement keeps the free blocks of one heap and chooses among them. The
-// heap does the rest: it splits what find returns and coalesces what is freed.
+// A placement keeps the free blocks of one heap and chooses among them. The heap does the rest: it splits
+// what find returns, and coalesces what is freed.
 type placement interface {
 	// find returns a free block of size bytes or more, which stays listed, or nil. It need not look at
 	// every block: Heap.TakeBest does.
@@ -9,23 +9,21 @@ type placement interface {
 	// insert lists a free block, remove removes it.
 	insert(n *Node)
 	remove(n *Node)
-	// visit calls f for the free blocks of min bytes or more, and perhaps for
-	// smaller ones.
-	visit(least int64, f func(n *Node))
-	// cut returns the bytes to keep of a block of at least size bytes; the rest is split off, and
-	// cut is called again until it keeps all.
+	// visit calls f for the free blocks of min bytes or more, and perhaps for smaller ones.
+	visit(min int64, f func(n *Node))
+	// cut returns how many bytes of n to keep for a request of size bytes. The heap splits off the rest,
+	// and calls cut again until it keeps all of n.
 	cut(n *Node, size int64) int64
 	// joins reports whether two free neighbours become one block at once.
 	joins(left, right *Node) bool
 	// lazy reports whether free neighbours that do not join at once join before the heap grows.
 	lazy() bool
-	// rangeSize returns the bytes to request from the driver, at least bytes. A segment may still
-	// have another size.
+	// rangeSize returns the bytes that a range should have for a request of bytes. It may get fewer.
 	rangeSize(bytes int64) int64
 }
 
-// eager is the part of a placement that most have in common: blocks are cut to
-// size, free neighbours join at once, and segments have any size.
+// eager is the part that most placements have in common: blocks are cut to size, free neighbours join at
+// once, and ranges have any size.
 type eager struct{}
 
 func (eager) cut(_ *Node, size int64) int64 { return size }
@@ -33,22 +31,16 @@ func (eager) joins(_, _ *Node) bool         { return true }
 func (eager) lazy() bool                    { return false }
 func (eager) rangeSize(bytes int64) int64   { return bytes }
 
-// A list is of blocks in one state, linked by up and down.
+// A list is blocks in one state, linked by up and down. The last one pushed comes first.
 type list struct{ first *Node }
 
-// insertAfter adds n behind at, or in front if at is nil.
-func (l *list) insertAfter(at, n *Node) {
-	n.up = at
-	if at == nil {
-		n.down = l.first
-		l.first = n
-	} else {
-		n.down = at.down
-		at.down = n
-	}
+// push adds n in front.
+func (l *list) push(n *Node) {
+	n.up, n.down = nil, l.first
 	if n.down != nil {
 		n.down.up = n
 	}
+	l.first = n
 }
 
 // visitsAll says that visit calls f for every free block, however small.

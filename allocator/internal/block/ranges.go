@@ -12,7 +12,7 @@ type Range struct {
 
 	prev, next *Range // in the heap's list
 
-	_ [24]byte // to 128: two heaps' ranges share no cache line
+	_ [56]byte // to 128: two heaps' ranges share no cache line
 }
 
 // Last returns the last block of g.

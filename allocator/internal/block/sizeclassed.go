@@ -45,41 +45,41 @@ func classFor(size int64) int {
 	return class
 }
 
-func (c *sizeClassed) find(size int64) *Node {
+func (s *sizeClassed) find(size int64) *Node {
 	class := classFor(size)
 	word, mask := class/64, ^uint64(0)<<(class%64)
 	for ; word < classWords; word, mask = word+1, ^uint64(0) {
-		if set := c.occupied[word] & mask; set != 0 {
-			return c.lists[word*64+bits.TrailingZeros64(set)].first
+		if set := s.occupied[word] & mask; set != 0 {
+			return s.lists[word*64+bits.TrailingZeros64(set)].first
 		}
 	}
 	return nil
 }
 
-func (c *sizeClassed) insert(n *Node) {
+func (s *sizeClassed) insert(n *Node) {
 	class := classAtMost(n.size)
-	c.lists[class].insertAfter(nil, n)
-	c.occupied[class/64] |= 1 << (class % 64)
+	s.lists[class].push(n)
+	s.occupied[class/64] |= 1 << (class % 64)
 }
 
-func (c *sizeClassed) remove(n *Node) {
+func (s *sizeClassed) remove(n *Node) {
 	class := classAtMost(n.size)
-	c.lists[class].remove(n)
-	if c.lists[class].first == nil {
-		c.occupied[class/64] &^= 1 << (class % 64)
+	s.lists[class].remove(n)
+	if s.lists[class].first == nil {
+		s.occupied[class/64] &^= 1 << (class % 64)
 	}
 }
 
-func (c *sizeClassed) visit(least int64, f func(n *Node)) {
-	for class := classAtMost(least); class < len(c.lists); class++ {
-		c.lists[class].visit(least, f)
+func (s *sizeClassed) visit(min int64, f func(n *Node)) {
+	for class := classAtMost(min); class < len(s.lists); class++ {
+		s.lists[class].visit(min, f)
 	}
 }
 
-func (c *sizeClassed) cut(n *Node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
+func (s *sizeClassed) cut(n *Node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
 
-func (c *sizeClassed) joins(_, _ *Node) bool { return false }
+func (s *sizeClassed) joins(_, _ *Node) bool { return false }
 
-func (c *sizeClassed) lazy() bool { return true }
+func (s *sizeClassed) lazy() bool { return true }
 
-func (c *sizeClassed) rangeSize(bytes int64) int64 { return classBytes(classFor(bytes)) }
+func (s *sizeClassed) rangeSize(bytes int64) int64 { return classBytes(classFor(bytes)) }

@@ -57,7 +57,7 @@ func (s *slab) insert(n *Node) {
 		return
 	}
 	class := classAtMost(n.size)
-	s.objects[class].insertAfter(nil, n)
+	s.objects[class].push(n)
 	s.occupied[class/64] |= 1 << (class % 64)
 }
 
@@ -73,13 +73,13 @@ func (s *slab) remove(n *Node) {
 	}
 }
 
-func (s *slab) visit(least int64, f func(n *Node)) {
-	s.tlsf.visit(least, f)
-	if least > slabMax {
+func (s *slab) visit(min int64, f func(n *Node)) {
+	s.tlsf.visit(min, f)
+	if min > slabMax {
 		return
 	}
-	for class := classAtMost(least); class < len(s.objects); class++ {
-		s.objects[class].visit(least, f)
+	for class := classAtMost(min); class < len(s.objects); class++ {
+		s.objects[class].visit(min, f)
 	}
 }
 

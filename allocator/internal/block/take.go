@@ -1,6 +1,6 @@
 package block
 
-// Take removes a block of size bytes or a little more from the free ones; nil: the strategy
+// Take takes a block of size bytes or a little more out of the free ones. It returns nil if the strategy
 // finds none.
 func (h *Heap) Take(size int64) *Node {
 	if h.cache.kept > 0 {
@@ -16,8 +16,8 @@ func (h *Heap) Take(size int64) *Node {
 	return h.Carve(n, size)
 }
 
-// TakeBest is Take for a request that fails otherwise: it looks at every block that is large
-// enough, and cuts from any. The block begins at a place; if that is not everywhere, the strategy must not be
+// TakeBest is Take for a request that fails otherwise: it looks at every block that is large enough, and
+// takes the smallest. The block begins at a place. If the place is not the zero one, the strategy must not be
 // rigid.
 func (h *Heap) TakeBest(size int64, at Place) *Node {
 	var best *Node
@@ -36,9 +36,6 @@ func (h *Heap) TakeBest(size int64, at Place) *Node {
 	return h.Carve(best, size)
 }
 
-// Find returns a free block of at least size bytes, which stays free, or nil.
-func (h *Heap) Find(size int64) *Node { return h.place.find(size) }
-
 // Carve takes n, which is free and large enough, and splits off the bytes beyond size.
 func (h *Heap) Carve(n *Node, size int64) *Node {
 	h.removeFree(n)
@@ -49,7 +46,7 @@ func (h *Heap) Carve(n *Node, size int64) *Node {
 	return n
 }
 
-// Cut makes the bytes from lo to hi of n, a free block, a block that is in no list. The rest of n stays
+// Cut takes the bytes from lo to hi out of n, a free block, as a block of their own. The rest of n stays
 // free.
 func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 	h.removeFree(n)
@@ -66,8 +63,8 @@ func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 	return n
 }
 
-// Apart returns a block of size bytes at addr that is in no range: memory that blocks of
-// the heap have too. It goes to Owner.FreeApart when it is to become free.
+// Apart returns a block of size bytes at addr that is in no range: other blocks of the heap have its memory
+// too. When it is to become free, it goes to Owner.FreeApart.
 func (h *Heap) Apart(addr uintptr, size int64) *Node {
 	n := h.record()
 	n.addr, n.size, n.Want, n.kind = addr, size, size, apart
@@ -86,10 +83,8 @@ func (h *Heap) Flush() {
 	h.JoinLoose()
 }
 
-// JoinLoose joins the blocks that were freed or split off since it was last called with
-// their free neighbours, for a strategy that does not join them at once. Each is looked at
-// once, so that all calls together take time in proportion to the frees and splits between
-// them.
+// JoinLoose joins blocks with their free neighbours for a strategy that does not join them at once. It
+// looks once at each block that was freed or split off since its last call.
 func (h *Heap) JoinLoose() {
 	for len(h.loose) > 0 {
 		loose := h.loose
@@ -135,19 +130,10 @@ func (h *Heap) Blocks(visit func(n *Node)) {
 	}
 }
 
-// LargestFree returns the bytes of the largest block that is free or cached, of heap with
-// free bytes at most.
-func (h *Heap) LargestFree(free int64) (largest int64) {
+// LargestFree returns the bytes of the largest block that is free or cached.
+func (h *Heap) LargestFree() (largest int64) {
 	see := func(n *Node) { largest = max(largest, n.size) }
-	for least := free; least > 0; least /= 2 {
-		h.place.visit(max(least, Alignment), see)
-		if 0 < largest && largest < least { // there may be others that were not visited
-			h.place.visit(largest, see)
-		}
-		if largest > 0 {
-			break
-		}
-	}
+	h.place.visit(Alignment, see)
 	for _, n := range h.cache.nodes {
 		if n != nil {
 			see(n)
@@ -156,22 +142,20 @@ func (h *Heap) LargestFree(free int64) (largest int64) {
 	return largest
 }
 
-// SeparateSmall makes blocks of less than limit bytes be cut from ranges that are Small.
+// SeparateSmall has blocks of less than limit bytes cut from ranges that are Small.
 func (h *Heap) SeparateSmall(limit int64) {
 	small, _ := newPlacement(&h.opt)
 	h.place = &bySize{h.place, small, limit}
 	h.changes.kept = false // visit is another one
 }
 
-// FindLarge returns a block of at least size bytes that is not for small blocks alone, or
-// nil.
+// FindLarge returns a free block of size bytes or more in a range that is not Small, or nil.
 func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size) }
 
-// SmallLimit returns the bytes of the smallest block that is not small, 0 if small blocks have no
-// separate ranges.
+// SmallLimit returns the bytes of the smallest block that is not small, or 0 before SeparateSmall.
 func (h *Heap) SmallLimit() int64 {
 	if x, ok := h.place.(*bySize); ok {
-		return x.least
+		return x.limit
 	}
 	return 0
 }

@@ -107,8 +107,8 @@ func (t *tlsf) remove(n *Node) {
 	}
 }
 
-func (t *tlsf) visit(least int64, f func(n *Node)) {
-	level, step := tlsfIndex(least)
+func (t *tlsf) visit(min int64, f func(n *Node)) {
+	level, step := tlsfIndex(min)
 	first := ^uint64(0) << step
 	for levels := t.anyAt & (^uint64(0) << level); levels != 0; levels &= levels - 1 {
 		at := bits.TrailingZeros64(levels)

@@ -48,8 +48,8 @@ func (s *Space) CheckIndex(h *Holder) error {
 	s.Update(h)
 	heads, tails := map[*Chunk]*block.Node{}, map[*Chunk]*block.Node{}
 	var bytes int64
-	h.VisitFree(h.Watched(), func(n *block.Node) {
-		if n.Size() < h.Watched() {
+	h.Blocks(func(n *block.Node) {
+		if n.State != block.Free || n.Size() < h.Watched() {
 			return
 		}
 		bytes += n.Size()

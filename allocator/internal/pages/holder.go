@@ -51,8 +51,8 @@ func (s *Space) relabel(of, g *block.Range, h *Holder) {
 	}
 }
 
-// CutOut makes the bytes from lo to hi, all in one free block of the last search, a block that is in no
-// list. The rest of the free block stays free.
+// CutOut removes the bytes from lo to hi from the free block of the last search that has them, and returns
+// them as a block of their own.
 func (s *Space) CutOut(h *Holder, lo, hi uintptr) *block.Node {
 	n := h.Cut(s.freeBlock(lo), lo, hi)
 	s.Update(h)
