@@ -23,29 +23,32 @@
 // stitching: Guo et al., GMLake, ASPLOS 2024). No byte is copied, and no live block changes its address.
 //
 // Implementation. Each stream has a heap of blocks, cut from chunks that are neighbours in a range of
-// addresses of that heap. A request that no free block of its heap fits makes the attempts of table way in
-// request.go, in order:
+// addresses of that heap. If no free block of the heap fits a request, the pool tries in this order (table way in
+// request.go):
 //
 //   - Blocks of the heap that other streams are done with.
-//   - Unused chunks of the heap that are side by side, in its range or in an earlier stitch.
+//   - Free memory of the heap that is side by side, in its range or in an earlier stitch.
 //   - Memory of no stream.
-//   - New chunks, as long as reserved memory stays within 65/64 of the peak allocated. This slack keeps
-//     stitches and moves rare. If stitches never stop, as with random sizes, it grows to a third of the peak;
-//     if moves never stop, to a half. PoolOptions.Slack changes it.
+//   - New chunks within the slack: reserved memory may exceed the peak allocated by 1/64 of it, so that stitches and
+//     moves stay rare. If stitches never stop, as with random sizes, the slack grows to 1/3; if moves never stop, to
+//     1/2. PoolOptions.Slack changes it.
 //   - Unused chunks of other heaps that are side by side.
 //   - A stitch of unused chunks from anywhere, then also of chunks whose freed blocks other streams still use.
 //   - New chunks, as many as are missing.
 //   - At last, everything that is free after all queued work.
 //
-// A stitch is kept for the next block of its size while its chunks are free, unless there are thousands. So a
-// program that repeats itself finds its earlier chunks and stitches, and calls the driver only to order streams.
+// A stitch stays mapped after its block is freed, and serves again. The least recently used ones are unmapped once
+// thousands of chunks are mapped in stitches. So a program that repeats itself finds its earlier chunks and stitches,
+// and calls the driver only to order streams.
 // If stitches or moves never stop, small blocks get separate chunks, so that long-lived ones do not fragment the
-// others. A stitched byte has two addresses. CUDA orders accesses through both only if one kernel or copy is
-// complete before the next makes its access, as stream order and the pool's events ensure.
+// others. A stitched byte has two addresses (virtual aliasing). CUDA keeps accesses through both coherent between kernels
+// and copies that are ordered, as stream order and the pool's events ensure, but not within one kernel.
 //
 // Limitations. Only whole chunks without live blocks move, so fragmentation within a chunk stays. A chunk has one
 // page of 2 MiB or, in a large pool or for a large request, several. To create and map one takes the driver of an
-// H200 28 µs (TUNING.md), during which other requests that need the driver wait.
+// H200 28 µs (TUNING.md), during which other requests that need the driver wait. A stream that gets memory of another
+// waits for all work queued there by then. So if a kernel waits for another stream to run, as a persistent one does,
+// give the two [ReuseSameStream], or a pool each.
 //
 // When not to use it. Memory that CUDA graphs, NCCL windows or another API must find in one allocation of
 // cudaMalloc needs PoolOptions.Segments "malloc", and so does a driver that maps no pages. Each call of cudaMalloc
@@ -86,15 +89,16 @@
 // is queued, not that it is done. Memory freed on a stream serves the same stream at once, since its
 // work runs in order. It serves another stream only as [Reuse] allows: after a wait that is queued
 // on the device, once an event shows that the work is done, or never. No event is recorded until
-// memory changes streams.
+// memory changes streams. The new stream then waits for all work queued on the old one so far.
 //
 // A block that a second stream uses is named with RecordStream. Its Free records an event on that
 // stream, and the block is not handed out before the event has passed. The pool uses other memory
-// meanwhile, so that copies and computation on two streams overlap. If the blocks of four rounds are
-// waiting, the block's own stream waits for the oldest one's event. A round is the blocks of one size
-// that the program frees before it next requests that size.
+// meanwhile, so that copies and computation on two streams overlap. A round is the blocks of one size that the program
+// frees before it next requests that size. If the blocks of four rounds are
+// waiting, the block's own stream waits for the oldest one's event.
 //
-// ReleaseStream must be called before a stream is destroyed; all streams may then use its memory.
+// ReleaseStream must be called before a stream is destroyed; all streams may then use its memory. Without it a later
+// stream with the same handle gets memory that work of the destroyed one may still use.
 //
 // # CUDA graphs
 //
@@ -112,7 +116,8 @@
 // to release. Poison and Malloc always invalidate it.
 //
 // A graph uses its addresses whenever it is launched. Use a separate pool for captured work, with
-// PoolOptions.KeepMapped: addresses stay mapped until Close or Sleep. The calls of an Async over
+// PoolOptions.KeepMapped: addresses stay mapped until Close or Sleep. Graphs that were captured on one pool share its
+// memory: launch them one after the other, in the order of their captures. The calls of an Async over
 // cudadriver.NewGraphPool become part of the graph.
 //
 // # Trim and sleep

@@ -252,11 +252,11 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range x.blocks {
-		parts := r.parts()
-		if r.stitched != nil {
-			r.stitched.stitch.UsedBy(&h.pages) // after all streams that used it
-			d.unstitch(r)
+	for _, b := range x.blocks {
+		parts := b.parts()
+		if b.stitched != nil {
+			b.stitched.stitch.UsedBy(&h.pages) // after all streams that used it
+			d.unstitch(b)
 		}
 		for _, m := range parts {
 			for m != nil {
@@ -270,8 +270,8 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 					d.Coalesce(m)
 				} else {
 					m.Want = m.Size() // it may be less than the block's
-					r := recordOf(m)
-					d.wait(r, d.waiting.AfterEvent(h.stream, marks[0], r, sizeClass(m.Size())))
+					left := recordOf(m)
+					d.wait(left, d.waiting.AfterEvent(h.stream, marks[0], left, sizeClass(m.Size())))
 					marks = marks[1:]
 				}
 				m = rest

@@ -58,8 +58,8 @@ func (p *Pool) count(h *heap) {
 	}
 }
 
-// fromSlack grows the heap if the bytes reserved then exceed the peak of the bytes allocated, with the
-// request, by little. Whole chunks have no slack: a heap takes one from the driver unless it borrows.
+// fromSlack grows the heap, unless reserved bytes would then exceed the peak allocated by more than the slack. The
+// peak counts the request. Whole chunks have no slack: a heap takes one from the driver unless it borrows.
 func (p *Pool) fromSlack(r *request) (*Block, error) {
 	if p.full || p.space.Whole && p.borrows(r) {
 		return nil, nil
@@ -95,7 +95,8 @@ func (p *Pool) slackFor(peak int64) int64 {
 }
 
 // growsBusy reports whether the pool may grow by bytes before it makes a stream wait for queued work of
-// another. A captured graph may have the event that would be queried, so it does not with KeepMapped.
+// another. With KeepMapped it returns false: the query could hit an event of a captured graph, and invalidate the
+// capture.
 func (p *Pool) growsBusy(bytes, peak int64) bool {
 	if p.opt.BusySlack == 0 || p.opt.Reuse != ReuseWait || p.opt.KeepMapped {
 		return false
@@ -195,8 +196,8 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	return nil, false, nil
 }
 
-// addChunks adds bytes of new memory to the request's heap. If it fails, only memory that the driver did not
-// take back is added. It creates several chunks only if the device has memory for all, so that it does not
+// addChunks adds bytes of new memory to the request's heap. If a call fails, it returns the new chunks to the
+// driver, and adds those that the driver does not take back. It creates several chunks only if the device has memory for all, so that it does not
 // take memory that others need.
 func (p *Pool) addChunks(r *request, bytes int64) error {
 	s := p.space
@@ -240,7 +241,7 @@ func (p *Pool) preallocate(bytes int64) error {
 	}
 	size := block.RoundUp(bytes, s.Page)
 	if left := p.opt.MaxBytes - p.reserved; left >= max(bytes, s.Page) {
-		p.limited = size > left
+		p.limited = p.limited || size > left
 		size = min(size, left&^(s.Page-1))
 	}
 	return p.addChunks(&request{heap: p.unowned, size: size}, size)
@@ -376,8 +377,8 @@ func (p *Pool) gatherOnce(r *request, lenders []*heap, stitch bool) (b *Block, p
 	return p.handOutAt(r, parts, at), nil, nil
 }
 
-// find returns spans of the searched heaps' free memory for the request, and where they are side by side: with
-// stitch, nowhere yet if they are several. It returns none if there is too little.
+// find returns free spans of the searched heaps for the request, or none if there is too little. Without stitch they
+// are side by side at at. With stitch, several spans are side by side nowhere yet.
 func (r *request) find(s *space, others, stitch bool) (spans []pages.Span, at pages.Location) {
 	h := &r.heap.pages
 	if stitch {
@@ -404,13 +405,13 @@ func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
 	if len(lenders) == 0 {
 		return true, nil
 	}
-	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
-		s.moves++
-	}
 	for _, l := range lenders {
 		if ordered, err := p.orderAfter(r, l.Owner.(*heap)); err != nil || !ordered {
 			return false, err
 		}
+	}
+	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
+		s.moves++
 	}
 	s.Collect(&h.pages, spans)
 	return true, nil

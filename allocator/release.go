@@ -14,7 +14,8 @@ import (
 
 // Trim implements [Allocator]. It waits on the host for the work that used the memory. If more than
 // keep bytes are reserved, it also frees unused events. If the driver refuses some calls, Trim releases
-// the rest, and returns the first error. With KeepMapped it releases nothing and does not wait.
+// the rest, and returns the first error. With KeepMapped it releases only pages that the driver refused to take back before,
+// and does not wait.
 //
 // These calls wait meanwhile: all calls for the stream whose work Trim waits for; an Alloc that no free
 // block of its stream fits, and a Free that fails; and all calls that examine every stream, which are

@@ -10,7 +10,7 @@ import (
 
 // How the pool serves a request that no free block of its heap fits: the attempts, and the state of the request.
 
-// A need is the most that an attempt may do: each also does what the ones before it do.
+// A need says what an attempt may do. Each need includes the earlier ones.
 type need int
 
 const (
@@ -44,7 +44,7 @@ var way = [...]struct {
 type request struct {
 	heap  *heap
 	bytes int64 // requested
-	size  int64 // to find: of the block, and spare
+	size  int64 // bytes to find: the block's plus spare
 	tag   string
 	may   need // attempts that need more are left out; with nothing it waits for no lock either
 
@@ -57,7 +57,7 @@ type request struct {
 	waitMode order.Mode // for the streams whose memory it takes
 	upkeep   int        // number of upkeepCalls that are left
 	last     bool       // the request fails otherwise
-	grows    bool       // it rather grows than waits for work that is not done
+	grows    bool       // if a lender's work is not done, it grows and does not wait
 	chosen   bool       // lenders were chosen
 	lenders  []*heap    // heaps that may have memory for it
 	refused  []*heap    // heaps whose streams the driver refused to order
@@ -421,8 +421,8 @@ func (r *request) asks(h *heap) bool {
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
 
-// align makes r a request for a block at a place. Memory that begins at a multiple of a page, or of less,
-// can be found. For other places it must be larger by what may lie before the block.
+// align makes r a request for a block at a place. The search finds memory at multiples of up to a page. For any
+// other place the request asks for more: the bytes that may lie before the block.
 func (r *request) align(at block.Place) {
 	r.place = at
 	if s := r.heap.pool.space; at.Offset == 0 && at.Unit <= s.Page {

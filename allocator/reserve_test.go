@@ -45,6 +45,23 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestReserveAfterRefusal reserves memory after a request was refused at the limit. With another limit that
+// request would have changed what came later, so the next error advises no limit.
+func TestReserveAfterRefusal(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{MaxBytes: 8 << 20})
+	var memory *allocator.OutOfMemoryError
+	if _, err := r.Alloc(9<<20, 1, "refused"); !errors.As(err, &memory) || !strings.Contains(memory.Advice, "would be enough") {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	r.must(r.pool.Reserve(2 << 20))
+	b := r.alloc(1<<20, 1)
+	if _, err := r.Alloc(8<<20, 1, "refused"); !errors.As(err, &memory) || strings.Contains(memory.Advice, "would be enough") {
+		t.Errorf("after a refusal and Reserve: %v", err)
+	}
+	r.must(r.Free(b, 1))
+	r.close()
+}
+
 func TestSetMaxBytes(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{MaxFraction: 0.5})
 	for _, most := range []int64{-1, 1} {

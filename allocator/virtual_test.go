@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"testing"
 
@@ -102,9 +101,6 @@ func TestRandomSizesSettle(t *testing.T) {
 		})
 	}
 }
-
-// anyLimit is part of the advice for a request that a higher limit would serve.
-var anyLimit = regexp.MustCompile(`of (\d+) would be enough`)
 
 // TestFailureLeavesNothing requests more than the device has, which the driver reports only after a
 // part was created. Reserved memory must be the same afterwards.

@@ -27,7 +27,7 @@ func (r *FreeRun) join(a, b *Chunk) bool {
 // Start returns the address of the first free byte.
 func (r *FreeRun) Start() uintptr { return r.chunks[0].Addr + uintptr(r.offset) }
 
-// stretches calls yield for each FreeRun in a row of chunks by address. h may use parts of its own chunks,
+// freeRuns calls yield for each FreeRun in a row of chunks by address. h may use parts of its own chunks,
 // and whole unused chunks of other heaps. A row has no chunk twice. Each
 // FreeRun starts at a multiple of grain bytes, a power of two of at most a page; 0: anywhere.
 func (s *Space) freeRuns(h *Holder, row []Mapped, grain int64, yield func(t FreeRun)) {

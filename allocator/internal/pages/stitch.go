@@ -144,7 +144,7 @@ func (s *Space) DropEmpty(errs *[]error) {
 func (s *Space) Use(t *Stitch, h *Holder, addr uintptr, size int64) {
 	s.uses++
 	t.used = s.uses
-	if first, last := t.chunks[0], t.chunks[len(t.chunks)-1]; first.Chunk != nil &&
+	if first, last := t.chunks[0], t.chunks[len(t.chunks)-1]; first.Chunk != nil && last.Chunk != nil &&
 		addr < first.Addr+uintptr(first.Chunk.size) && addr+uintptr(size) > last.Addr { // all of them
 		t.Users = t.Users[:0]
 	}
