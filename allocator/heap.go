@@ -299,23 +299,14 @@ const borrowEvery = 128
 // free.
 func (h *heap) cut(n *block.Node, skip, size int64) *block.Node {
 	addr := n.Addr() + uintptr(skip)
-	r := recordOf(n)
-	if r.stitched == nil {
-		if skip > 0 {
-			before := n
-			n = h.SplitOff(before, skip)
-			h.Coalesce(before)
-		}
-		n.State = part
-		if n.Size() > size {
-			h.Coalesce(h.SplitOff(n, size))
-		}
-		n.Want = size
-		return n
+	parts, left := []*block.Node{n}, size
+	var stitch *pages.Stitch
+	if r := recordOf(n); r.stitched != nil {
+		stitch = r.stitched.stitch
+		parts = h.unstitch(r)
 	}
-	stitch, left := r.stitched.stitch, size
 	var in []*block.Node
-	for _, m := range h.unstitch(r) {
+	for _, m := range parts {
 		before := min(skip, m.Size())
 		skip -= before
 		inside := min(left, m.Size()-before)
@@ -329,11 +320,15 @@ func (h *heap) cut(n *block.Node, skip, size int64) *block.Node {
 			m = h.SplitOff(free, before)
 			h.Coalesce(free)
 		}
+		m.State = part // before its neighbour looks for free ones
 		if inside < m.Size() {
 			h.Coalesce(h.SplitOff(m, inside))
 		}
-		m.State = part
 		in = append(in, m)
+	}
+	if stitch == nil {
+		in[0].Want = size
+		return in[0]
 	}
 	return h.stitch(stitch, addr, size, in)
 }

@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
@@ -226,19 +227,16 @@ func (p *Pool) preallocate(bytes int64) error {
 	s := p.space
 	p.unowned.mu.Lock()
 	unused := p.unowned.Reserved() - p.unowned.stats.allocated
+	enough := unused >= bytes
 	if s.Whole {
-		least := bytes
 		unused = 0
-		for _, c := range s.unusedOf(p.unowned) {
-			if c.Size() >= least {
-				unused = bytes
-			}
-		}
+		enough = bytes == 0 || slices.ContainsFunc(s.unusedOf(p.unowned), func(c *pages.Chunk) bool { return c.Size() >= bytes })
 	}
 	p.unowned.mu.Unlock()
-	if bytes -= unused; bytes <= 0 {
+	if enough {
 		return nil
 	}
+	bytes -= unused
 	size := block.RoundUp(bytes, s.Page)
 	if left := p.opt.MaxBytes - p.reserved; left >= max(bytes, s.Page) {
 		p.limited = p.limited || size > left
