@@ -27,11 +27,11 @@ func main() {} // a library needs one
 type pool struct {
 	handle C.uintptr_t
 	driver cudadriver.Driver
-	alloc  allocator.Allocator // serves requests outside of captures
-	base   *allocator.Pool     // alloc, or what it wraps
-	trace  *allocator.Trace    // nil: no trace
-	tags   *allocator.Limit    // nil: no limit by tag
-	used   atomic.Bool         // a block was allocated
+	alloc  aligned          // serves requests outside of captures
+	base   *allocator.Pool  // alloc, or what it wraps
+	trace  *allocator.Trace // nil: no trace
+	tags   *allocator.Limit // nil: no limit by tag
+	used   atomic.Bool      // a block was allocated
 
 	blocks   table
 	captures captures
@@ -69,6 +69,12 @@ func newPool(o options) (*pool, error) {
 	return p, nil
 }
 
+// An aligned is an allocator that aligns blocks.
+type aligned interface {
+	allocator.Allocator
+	allocator.AlignedAllocator
+}
+
 // A request is the arguments of an allocation.
 type request struct {
 	bytes, alignment int64
@@ -98,7 +104,7 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 		}
 		b, err = a.TryAlloc(r.bytes, r.stream, r.tag)
 	case r.alignment > allocator.Alignment:
-		b, err = p.aligned(from, r)
+		b, err = from.AllocAligned(r.bytes, r.alignment, r.stream, r.tag)
 	default:
 		b, err = from.Alloc(r.bytes, r.stream, r.tag)
 	}
@@ -107,17 +113,6 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 	}
 	p.blocks.add(b, c)
 	return b.Addr, c != nil, nil
-}
-
-// aligned returns a block with an alignment of more than allocator.Alignment.
-func (p *pool) aligned(from allocator.Allocator, r request) (allocator.Block, error) {
-	a, ok := from.(interface {
-		AllocAligned(bytes, alignment int64, s allocator.Stream, tag string) (allocator.Block, error)
-	})
-	if !ok {
-		return allocator.Block{}, fmt.Errorf("mlpool: a pool with a trace or limits by tag aligns blocks to %d bytes alone: %w", allocator.Alignment, errors.ErrUnsupported)
-	}
-	return a.AllocAligned(r.bytes, r.alignment, r.stream, r.tag)
 }
 
 // free frees the block at addr.
