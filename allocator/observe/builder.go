@@ -17,7 +17,7 @@ type builder struct {
 	null     []block          // of 0 bytes at address 0
 	spare    []int32          // free slots
 	streams  map[uint64]int32 // numbers of streams
-	tags     numbering[string]
+	tags     numbering[tag]
 	pools    numbering[int32] // numbers of private pools, by their numbers in the file
 	live     int64            // bytes, without blocks from before the recording
 	reserved reserved
@@ -46,17 +46,24 @@ var errNoEvent = errors.New("has no event")
 func newBuilder() *builder {
 	return &builder{
 		blocks: map[uint64]block{}, streams: map[uint64]int32{},
-		tags: newNumbering[string](), pools: newNumbering[int32](),
+		tags: newNumbering[tag](), pools: newNumbering[int32](),
 	}
 }
 
+// A tag is that of a block, with the category that its stack tells.
+type tag struct {
+	text     string
+	category Category
+}
+
 // tag returns the number of a tag.
-func (b *builder) tag(text string) int32 {
-	text = oneLine(text)
-	if number, known := b.tags.numbers[text]; known {
+func (b *builder) tag(text string, c Category) int32 {
+	t := tag{oneLine(text), c}
+	if number, known := b.tags.numbers[t]; known {
 		return number
 	}
-	return b.tags.number(strings.Clone(text)) // text may be a part of a long record
+	t.text = strings.Clone(t.text) // text may be a part of a long record
+	return b.tags.number(t)
 }
 
 // alloc adds an Alloc. Address 0 stands for any number of blocks of 0 bytes.
@@ -191,7 +198,9 @@ func (b *builder) done() (*Requests, error) {
 	if r.Before > 0 {
 		r.Events = append(b.before, r.Events...)
 	}
-	r.Tags = b.tags.values
+	for _, t := range b.tags.values {
+		r.Tags, r.Categories = append(r.Tags, t.text), append(r.Categories, t.category)
+	}
 	r.numberStreams(len(b.streams))
 	b.tellReserved()
 	var live int64

@@ -47,7 +47,7 @@ func TestRMM(t *testing.T) {
 					got.Events[i].Slot, c.want.Events[i].Slot = 0, 0
 				}
 			}
-			c.want.Tags = []string{""}
+			c.want.Tags, c.want.Categories = []string{""}, []Category{Uncategorized}
 			if !reflect.DeepEqual(got, &c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, &c.want)
 			}

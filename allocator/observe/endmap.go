@@ -119,8 +119,8 @@ func (s *snapshotReader) mapBlock(e *entry, on allocator.Stream) (allocator.MapB
 	case stateWaiting:
 		b.State = allocator.MapWaiting
 	case stateAllocated:
-		tag := s.tagOf(e.frame)
-		b.State, b.Asked, b.Tag = allocator.MapLive, e.bytes, s.tags.values[tag]
+		tag := s.tagOf(e.stack)
+		b.State, b.Asked, b.Tag = allocator.MapLive, e.bytes, s.tags.values[tag].text
 		if e.bytes > e.size {
 			return b, e.wrong("a live block of %d bytes was allocated for %d", e.size, e.bytes)
 		}

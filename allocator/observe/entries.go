@@ -20,7 +20,7 @@ type entry struct {
 	size       int64 // of a block, with its padding
 	stream     uint64
 	at         int64 // offset in the file
-	frame      int32 // stands for the stack
+	stack      int32 // in names
 	pool       int32
 	device     int32 // of a segment
 	action     word  // or the state of a block, or isSegment
@@ -82,7 +82,7 @@ func (s *snapshot) setEntry(d *value, has *[keys]*value) error {
 			return err
 		}
 		e.addr, e.bytes, e.stream = uint64(has[keyAddr].n), has[keySize].n, uint64(has[keyStream].n)
-		e.frame, e.pool = s.stackOf(has), poolOf(has)
+		e.stack, e.pool = s.stackOf(has), poolOf(has)
 	case actionReserve, actionRelease:
 		if err := s.numbers(has, keySize); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (s *snapshot) setBlock(d *value, has *[keys]*value) error {
 	*d = value{kind: entries, count: 1}
 	s.add(d, entry{
 		addr: uint64(has[keyAddress].n), bytes: has[keyRequestedSize].n, size: has[keySize].n,
-		frame: s.stackOf(has), at: s.at, action: has[keyState].word,
+		stack: s.stackOf(has), at: s.at, action: has[keyState].word,
 	})
 	return nil
 }
@@ -164,7 +164,7 @@ func (s *snapshot) setFrame(d *value, has *[keys]*value) {
 	*d = value{kind: stackFrame, n: int64(s.frame(f))}
 }
 
-// stackOf returns the frame that stands for the stack of a dict, 0 if it has none.
+// stackOf returns the number of the stack of a dict, 0 if it has none.
 func (s *snapshot) stackOf(has *[keys]*value) int32 {
 	if v := has[keyFrames]; v != nil && (v.kind == list || v.kind == stack) {
 		return int32(v.n)

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 )
@@ -37,7 +36,9 @@ type names struct {
 	texts   numbering[string]
 	words   []word // meanings of the first texts, by number
 	frames  numbering[frame]
-	ranks   []rank // of frames, by number
+	looks   []look // of frames, by number
+	stacks  numbering[condensed]
+	python  bool // a frame is of Python code that is not PyTorch's
 	poolIDs numbering[[2]int64]
 }
 
@@ -47,19 +48,10 @@ type frame struct {
 	line       int64
 }
 
-// A rank says how well a frame stands for its stack.
-type rank uint8
-
-const (
-	unnamed rank = iota
-	named
-	user // Python code that is not PyTorch's
-)
-
 func newNames() names {
 	n := names{
-		texts: newNumbering[string](), words: []word{0}, frames: newNumbering[frame](), ranks: []rank{unnamed},
-		poolIDs: newNumbering[[2]int64](),
+		texts: newNumbering[string](), words: []word{0}, frames: newNumbering[frame](), looks: []look{{}},
+		stacks: newNumbering[condensed](), poolIDs: newNumbering[[2]int64](),
 	}
 	for text, meaning := range words {
 		n.texts.number(text)
@@ -74,60 +66,6 @@ func (n *names) word(text int64) word {
 		return n.words[text]
 	}
 	return 0
-}
-
-// frame returns the number of a frame.
-func (n *names) frame(f frame) int32 {
-	number := n.frames.number(f)
-	if int(number) == len(n.ranks) {
-		n.ranks = append(n.ranks, n.rankOf(f))
-	}
-	return number
-}
-
-// better returns the one of two frames of a stack that stands for the stack: the first one of
-// the higher rank. In PyTorch the innermost frame is the first.
-func (n *names) better(first, later int64) int64 {
-	if n.ranks[later] > n.ranks[first] {
-		return later
-	}
-	return first
-}
-
-func (n *names) rankOf(f frame) rank {
-	name, file := n.texts.values[f.name], n.texts.values[f.file]
-	typed := strings.HasPrefix(file, "<") && strings.HasSuffix(file, ">") // such as <stdin>
-	script := strings.HasSuffix(file, ".py") || typed && !strings.HasPrefix(file, "<frozen ")
-	torch := strings.Contains("/"+strings.ReplaceAll(file, `\`, "/"), "/torch/")
-	switch {
-	case script && !torch && !strings.Contains(file, "??"):
-		return user
-	case n.own(f) || name != "" && !strings.Contains(name, "??"):
-		return named
-	}
-	return unnamed
-}
-
-// own reports whether f is the frame of a tag, which WriteSnapshot writes.
-func (n *names) own(f frame) bool {
-	return f.line == 0 && n.texts.values[f.file] == ownFile
-}
-
-// describe describes frame number, which stands for a stack, in one line.
-func (n *names) describe(number int32) string {
-	f := n.frames.values[number]
-	name, file := n.texts.values[f.name], n.texts.values[f.file]
-	switch {
-	case n.ranks[number] == unnamed:
-		return ""
-	case n.own(f) || file == "" || strings.Contains(file, "??"):
-		return name
-	}
-	file = file[strings.LastIndexAny(file, `/\`)+1:]
-	if f.line > 0 {
-		file = fmt.Sprintf("%s:%d", file, f.line)
-	}
-	return strings.TrimSpace(name + " " + file)
 }
 
 // oneLine replaces what would break a line of text.

@@ -10,7 +10,7 @@ import (
 type snapshotReader struct {
 	*builder
 	*snapshot
-	tagNumbers []int32 // 1 + the tag of a frame, by its number; 0 is not known yet
+	tagNumbers []int32 // 1 + the tag of a stack, by its number; 0 is not known yet
 }
 
 // readSnapshot reads what torch.cuda.memory._dump_snapshot writes: a pickle of a
@@ -24,8 +24,9 @@ type snapshotReader struct {
 // counted. Entries of segments change what is reserved. Other entries describe snapshots.
 //
 // The tag of an alloc describes its stack by one frame: the innermost one in Python code that
-// is not PyTorch's, or else the innermost one with a name. Of what WriteSnapshot wrote it is
-// the tag.
+// is not PyTorch's, or else a node of autograd's graph, or else the innermost one that is not of
+// the recorder or of an allocator. Of what WriteSnapshot wrote it is the tag. If there are stacks
+// of Python, an alloc without one was made by a thread of autograd: it is one of Gradients.
 //
 // The recording may have lost its beginning, or have begun late. A block that was handed
 // out before is known if an entry frees it, or if it is in a segment, which is the state at
@@ -46,7 +47,7 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	if device, err = p.choose(*v.lists, device); err != nil {
 		return nil, err
 	}
-	s := snapshotReader{newBuilder(), &p.snapshot, make([]int32, len(p.frames.values))}
+	s := snapshotReader{newBuilder(), &p.snapshot, make([]int32, len(p.stacks.values))}
 	notes, err := s.addEntries(p.of((*v.lists)[device]))
 	if err != nil {
 		return nil, err
@@ -127,17 +128,21 @@ func (s *snapshotReader) addEntries(entries []entry) (notes []string, err error)
 // allocation, unless it is a tag.
 func (s *snapshotReader) request(e *entry) request {
 	r := request{addr: e.addr, bytes: e.bytes, stream: e.stream, pool: e.pool}
-	if e.action == actionAlloc || s.own(s.frames.values[e.frame]) {
-		r.tag = s.tagOf(e.frame)
+	switch {
+	case e.action == actionAlloc && e.stack == 0 && s.python:
+		r.tag = s.tag("", Gradients)
+	case e.action == actionAlloc || s.own(s.frames.values[s.stacks.values[e.stack].frame]):
+		r.tag = s.tagOf(e.stack)
 	}
 	return r
 }
 
-// tagOf returns the number of the tag that stands for a stack with frame number.
+// tagOf returns the number of the tag that stands for a stack.
 func (s *snapshotReader) tagOf(number int32) int32 {
 	known := &s.tagNumbers[number]
 	if *known == 0 {
-		*known = 1 + s.tag(s.describe(number))
+		stack := s.stacks.values[number]
+		*known = 1 + s.tag(s.describe(stack.frame), stack.category)
 	}
 	return *known - 1
 }

@@ -16,6 +16,9 @@ type Requests struct {
 	Slots   int      // most blocks live at once
 	Tags    []string // each in one line; Tags[0] is "", the tag of an Event whose tag is unknown
 
+	// Categories are those of Tags. Tags of two categories may have one text.
+	Categories []Category
+
 	Allocs, Frees int   // events
 	Peak          int64 // most bytes live at once
 

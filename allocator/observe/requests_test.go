@@ -45,14 +45,14 @@ func check(t *testing.T, tr *Requests) {
 	for i := range held {
 		held[i] = -1
 	}
-	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, Tags: tr.Tags, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
+	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, Tags: tr.Tags, Categories: tr.Categories, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
 	var live int64
 	for i, e := range tr.Events {
 		if e.Stream < 0 || int(e.Stream) > got.Streams {
 			t.Fatalf("event %d: %+v, and %d streams occurred before", i, e, got.Streams)
 		}
 		got.Streams = max(got.Streams, int(e.Stream)+1)
-		if e.Tag < 0 || int(e.Tag) >= len(tr.Tags) || e.Pool < 0 || e.Shared && !e.Free {
+		if e.Tag < 0 || int(e.Tag) >= len(tr.Tags) || len(tr.Categories) != len(tr.Tags) || e.Pool < 0 || e.Shared && !e.Free {
 			t.Fatalf("event %d: %+v of %d tags", i, e, len(tr.Tags))
 		}
 		if e.Free {

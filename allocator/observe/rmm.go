@@ -39,7 +39,7 @@ func readRMM(t *table) (*Requests, error) {
 		}
 		var r request
 		if tag >= 0 {
-			r.tag = b.tag(t.field(tag))
+			r.tag = b.tag(t.field(tag), Uncategorized)
 		}
 		if err := b.addRMM(r, t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
 			return nil, t.wrong(err)

@@ -33,7 +33,7 @@ func TestTags(t *testing.T) {
 		{"the user's code in PyTorch's", []any{unwind, empty, linear, mine, outer}, "forward model.py:12"},
 		{"PyTorch's only", []any{linear}, "forward linear.py:125"},
 		{"C++ only", []any{at("", "", 0), at("??", "??", 0), empty, unwind}, "at::empty_cuda(long) EmptyTensor.cpp:60"},
-		{"C++ of an unknown file", []any{unwind}, "torch::unwind::unwind()"},
+		{"the recorder's only", []any{unwind, at("clone", "", 0)}, ""},
 		{"nothing named", []any{at("", "", 0), at("??", "??", 0)}, ""},
 		{"in the source of PyTorch", []any{at("f", "torch/nn/f.py", 1), outer}, "<module> train.py:90"},
 		{"not PyTorch", []any{at("f", "/site-packages/torchvision/f.py", 1), outer}, "f f.py:1"},
@@ -58,6 +58,43 @@ func TestTags(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestCategories condenses the stacks of PyTorch to a tag and a category. Frames of C++ are those of stacks="all".
+func TestCategories(t *testing.T) {
+	cpp := func(names ...string) (frames []any) {
+		for _, name := range append([]string{"torch::unwind::unwind()", "torch::CapturedTraceback::gather(bool, bool, bool)",
+			"c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)", "at::detail::empty_cuda(c10::ArrayRef<long>)"}, names...) {
+			frames = append(frames, at(name, "??", 0))
+		}
+		return frames
+	}
+	torch := func(name, file string) pairs { return at(name, "/usr/lib/python3/site-packages/torch/"+file, 9) }
+	const backward, engine = "torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)", "torch::autograd::Engine::thread_main(bool)"
+	main, model := at("<module>", "train.py", 90), at("forward", "model.py", 12)
+	for _, c := range []struct {
+		frames   []any
+		tag      string
+		category Category
+	}{
+		{cpp("at::native::structured_mm_out_cuda::impl(at::Tensor const&)", backward, engine, "clone"), "MmBackward0", Gradients},
+		{cpp("at::_ops::empty_like::call(at::Tensor const&)", "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)", engine), "AccumulateGrad", Gradients},
+		{append(cpp("at::_ops::mm::call()"), model, torch("_call_impl", "nn/modules/module.py"), main, at(backward, "??", 0)), "forward model.py:12", Activations}, // recomputed
+		{append(cpp("at::cuda::getNewWorkspace()", "at::cuda::getCurrentCUDABlasHandle()"), torch("forward", "nn/modules/linear.py"), main), "<module> train.py:90", Workspace},
+		{cpp("at::native::zeros_like(at::Tensor const&)"), "at::native::zeros_like(at::Tensor const&)", Uncategorized},
+		{[]any{torch("_call_impl", "nn/modules/module.py"), main}, "<module> train.py:90", Activations},
+		{[]any{at("backward", "ops.py", 3), torch("apply", "autograd/function.py")}, "backward ops.py:3", Gradients},
+		{[]any{torch("_init_group", "optim/adam.py"), torch("step", "optim/adam.py"), main}, "<module> train.py:90", OptimizerState},
+		{[]any{torch("_multi_tensor_adam", "optim/adam.py"), torch("step", "optim/adam.py"), main}, "<module> train.py:90", Workspace},
+		{[]any{torch("__init__", "nn/modules/linear.py"), at("__init__", "model.py", 5), main}, "__init__ model.py:5", Parameters},
+		{[]any{torch("convert", "nn/modules/module.py"), torch("_apply", "nn/modules/module.py"), main}, "<module> train.py:90", Parameters},
+		{nil, "", Gradients}, // of a thread without Python
+	} {
+		tr := read(t, dump(4, oneDevice(with(alloc(1, 5, 0), main), with(alloc(2, 5, 0), c.frames...))))
+		if got := tr.Events[1].Tag; tr.Tags[got] != c.tag || tr.Categories[got] != c.category {
+			t.Errorf("%v: %q, %v, want %q, %v", c.frames, tr.Tags[got], tr.Categories[got], c.tag, c.category)
 		}
 	}
 }

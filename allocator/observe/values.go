@@ -8,12 +8,12 @@ const (
 	mark                   // opMark
 	text                   // n is its number in names
 	number                 // of up to 64 bits
-	list                   // n is the frame that stands for it, if it is a stack
+	list                   // n is its number in names, if it is a stack
 	dict                   // not known to be an entry
 	entries                // one or more dicts that are entries, in sequence
 	whole                  // the snapshot
 	stackFrame             // a frame; n is its number in names
-	stack                  // a list of frames that has been memoized; n is the frame that stands for it
+	stack                  // a list of frames that has been memoized; n is its number in names
 	poolID                 // an id; n is its number in names
 )
 
@@ -75,14 +75,14 @@ func (s *span) join(t span) bool {
 }
 
 // append adds members to a list. What the list holds is kept if all members are entries
-// in sequence, or all are lists of entries. Of frames, it keeps the one that stands for all.
+// in sequence, or all are lists of entries. Of frames, it keeps what condenses them.
 func (s *snapshot) append(v *value, members []value) {
 	for i := range members {
 		m := &members[i]
 		switch {
 		case m.kind == stackFrame:
 			v.done, v.span, v.lists = true, span{}, nil
-			v.n = s.better(v.n, m.n)
+			v.n = s.stack(v.n, m.n)
 		case v.done:
 		case m.kind == entries && v.lists == nil && v.join(m.span):
 		case m.kind == list && !m.done && m.lists == nil && v.span == (span{}) && v.addList(m.span):

@@ -132,7 +132,7 @@ func TestOneStream(t *testing.T) {
 // memory for each; the pool serves both with the same.
 func TestPrivatePools(t *testing.T) {
 	events := []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Pool: 1}, {Bytes: 4 * bench.MiB, Pool: 1, Free: true}}
-	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Allocs: 2, Frees: 2, Peak: 4 * bench.MiB}
+	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Categories: make([]observe.Category, 1), Allocs: 2, Frees: 2, Peak: 4 * bench.MiB}
 	for name, want := range map[string]int64{"torch": 40 * bench.MiB, "torch-expandable": 40 * bench.MiB, "tlsf": 4 * bench.MiB} {
 		all := bench.Contenders()
 		c := all[slices.IndexFunc(all, func(c bench.Contender) bool { return c.Name == name })]
