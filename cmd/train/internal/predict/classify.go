@@ -26,8 +26,6 @@ import (
 const (
 	// TestSet stands for the test set of a run's config.
 	TestSet = "test"
-	// ConfusionFile is the picture of a confusion matrix in a run's folder.
-	ConfusionFile = "confusion.png"
 	// predictLines is the number of images that get a line each.
 	predictLines = 20
 	barWidth     = 40
@@ -64,7 +62,6 @@ type Options struct {
 type predictor struct {
 	Perceptron
 	cfg            configs.Config
-	dir            string // the run's
 	stdout, stderr io.Writer
 }
 
@@ -79,7 +76,7 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := predictor{Perceptron: Perceptron{Weights: saved.Weights}, dir: run.Dir, stdout: stdout, stderr: stderr}
+	p := predictor{Perceptron: Perceptron{Weights: saved.Weights}, stdout: stdout, stderr: stderr}
 	if p.Classes() != data.Classes {
 		return fmt.Errorf("%s: a model of %d classes, want %d", run.Dir, p.Classes(), data.Classes)
 	}
@@ -220,8 +217,7 @@ func (p predictor) predictPicture(ctx context.Context, path string, in input) (P
 	return Prediction{Class: &r.Predictions[0], Probabilities: r.Probabilities, Inverted: in.inverted}, nil
 }
 
-// predictAll prints the classes of images and, if there are labels, the confusion matrix. It draws
-// the matrix in the run's folder, or says on stderr why it cannot.
+// predictAll prints the classes of images and, if there are labels, the confusion matrix.
 func (p predictor) predictAll(ctx context.Context, images, labels *tensor.Dense, name string) (Prediction, error) {
 	r, err := p.Predict(ctx, images)
 	if err != nil {
@@ -240,18 +236,7 @@ func (p predictor) predictAll(ctx context.Context, images, labels *tensor.Dense,
 	accuracy := c.Accuracy()
 	result.Loss, result.Accuracy = &loss, &accuracy
 	fmt.Fprintf(p.stdout, "loss %.4f, accuracy %.2f %% of %d images\n\n", loss, 100*accuracy, len(r.Predictions))
-	var picture bytes.Buffer
-	title := fmt.Sprintf("%s: %.2f %% of %d images right", filepath.Base(name), 100*accuracy, len(r.Predictions))
-	if err := errors.Join(c.WriteText(p.stdout), c.WritePNG(&picture, title)); err != nil {
-		return Prediction{}, err
-	}
-	path := filepath.Join(p.dir, ConfusionFile)
-	if err := rundir.WriteFile(path, picture.Bytes()); err != nil {
-		_, err := fmt.Fprintf(p.stderr, "train: the confusion matrix is not drawn: %v\n", err)
-		return result, err
-	}
-	fmt.Fprintf(p.stdout, "\npicture: %s\n", path)
-	return result, nil
+	return result, c.WriteText(p.stdout)
 }
 
 // printPredictions prints the first predictions, and the number of predictions of each class.
