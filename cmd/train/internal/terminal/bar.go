@@ -5,12 +5,13 @@
 package terminal
 
 import (
+	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
+	"time"
+	"unicode/utf8"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
@@ -23,90 +24,56 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// A bar shows the rate and the remaining time from mediumBar columns on, and the count from wideBar
-// on if it fits.
-const (
-	mediumBar = 60
-	wideBar   = 90
-)
-
 // A bar is drawn on the line of the cursor, as wide as the terminal is at the time. The cursor
 // stays at the start of the line, so that erasing from there also removes a line that a narrower
 // window has broken in two.
 type bar struct {
-	terminal             *os.File
-	wide, medium, narrow *progressbar.ProgressBar // they format the text
+	terminal *os.File
+	what     string // the text before the bar
+	total    int64  // -1: unknown
+	rate     func(perSecond float64) string
+	began    time.Time
 }
 
 // eraseBelow erases from the cursor to the end of the screen.
 const eraseBelow = "\x1b[J"
 
-// newBar returns a bar for a total; -1: unknown. Options choose the numbers after the bar.
-func newBar(terminal *os.File, total int64, options ...progressbar.Option) *bar {
-	text := func(width int, options ...progressbar.Option) *progressbar.ProgressBar {
-		return progressbar.NewOptions64(total, append(options,
-			progressbar.OptionSetWriter(io.Discard),
-			progressbar.OptionSetWidth(width),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetSpinnerChangeInterval(0), // with each set
-		)...)
-	}
-	return &bar{
-		terminal: terminal,
-		wide:     text(30, append(options, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))...),
-		medium:   text(10, append(options, progressbar.OptionSetPredictTime(true))...),
-		narrow:   text(10, progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false)),
-	}
-}
-
-// set draws the bar at done.
+// set draws the bar at done, or erases it if that is the total.
 func (b *bar) set(done int64) error {
-	for _, text := range []*progressbar.ProgressBar{b.wide, b.medium, b.narrow} {
-		if err := text.Set64(done); err != nil {
-			return err
-		}
-	}
-	return b.draw()
-}
-
-// describe sets the text before the bar from the next set on.
-func (b *bar) describe(what string) {
-	for _, text := range []*progressbar.ProgressBar{b.wide, b.medium, b.narrow} {
-		text.Describe(what)
-	}
-}
-
-func (b *bar) draw() error {
 	columns, _, err := term.GetSize(int(b.terminal.Fd()))
 	if err != nil {
 		return err
 	}
-	if b.narrow.IsFinished() {
+	if done == b.total {
 		return b.erase()
 	}
-	columns-- // a terminal may break the line after its last column
-	fits := func(line []rune) bool { return len(line) <= columns }
-	line := textOf(b.narrow)
-	if columns+1 >= mediumBar {
-		line = textOf(b.medium)
-		if wide := textOf(b.wide); columns+1 >= wideBar && fits(wide) {
-			line = wide
-		}
-		for _, part := range spare {
-			if !fits(line) {
-				line = []rune(part.ReplaceAllString(string(line), "$1"))
-			}
-		}
-	}
-	_, err = b.terminal.WriteString("\r" + string(line[:min(len(line), max(columns, 0))]) + eraseBelow + "\r")
+	line := []rune(b.line(done, columns-1)) // a terminal may break the line after its last column
+	_, err = b.terminal.WriteString("\r" + string(line[:min(len(line), max(columns-1, 0))]) + eraseBelow + "\r")
 	return err
 }
 
-// textOf returns the line of a bar.
-func textOf(text *progressbar.ProgressBar) []rune { return []rune(strings.Trim(text.String(), "\r")) }
-
-// spare matches what a line that is too long leaves out: first the blocks, then the elapsed time.
-var spare = []*regexp.Regexp{regexp.MustCompile(`\|[^|]*\| `), regexp.MustCompile(`(\[)[^:]*:`)}
+// line returns what there is to say at done, as far as it fits in columns: the share and the blocks
+// of a known total, the rate, and the remaining time.
+func (b *bar) line(done int64, columns int) string {
+	line, spent := b.what, max(time.Since(b.began), time.Millisecond)
+	rest := "  " + b.rate(float64(done)/spent.Seconds())
+	if b.total > 0 {
+		line += fmt.Sprintf(" %3d%%", 100*done/b.total)
+		if done > 0 {
+			left := time.Duration(float64(spent) * float64(b.total-done) / float64(done))
+			rest += ", " + left.Round(time.Second).String() + " left"
+		}
+	}
+	free := columns - utf8.RuneCountInString(line+rest) - len(" ||")
+	if free < 0 {
+		return line
+	}
+	if blocks := min(free, 30); b.total > 0 && blocks >= 5 {
+		full := int(int64(blocks) * done / b.total)
+		line += " |" + strings.Repeat("█", full) + strings.Repeat(" ", blocks-full) + "|"
+	}
+	return line + rest
+}
 
 // erase removes the bar.
 func (b *bar) erase() error {

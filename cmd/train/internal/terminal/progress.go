@@ -2,11 +2,12 @@ package terminal
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"mlpool/internal/text"
 )
 
 // Progress is the bar of a training. It asks for the number of steps a few times a second, so that
@@ -26,7 +27,8 @@ func NewProgress(w io.Writer, total int64, done func() int64) *Progress {
 	if terminal == nil {
 		return nil
 	}
-	p := &Progress{bar: newBar(terminal, total, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps")), done: done, stop: make(chan struct{})}
+	rate := func(perSecond float64) string { return fmt.Sprintf("%.0f steps/s", perSecond) }
+	p := &Progress{bar: &bar{terminal: terminal, total: total, rate: rate, began: time.Now()}, done: done, stop: make(chan struct{})}
 	draw := func() { p.draw(func() error { return p.bar.set(p.done()) }) }
 	draw()
 	p.wg.Go(func() {
@@ -51,10 +53,10 @@ func (p *Progress) draw(f func() error) {
 	p.err = errors.Join(p.err, f())
 }
 
-// Describe sets the text before the bar.
-func (p *Progress) Describe(text string) {
+// Describe sets what is written before the bar.
+func (p *Progress) Describe(what string) {
 	if p != nil {
-		p.draw(func() error { p.bar.describe(text); return nil })
+		p.draw(func() error { p.bar.what = what; return nil })
 	}
 }
 
@@ -105,8 +107,8 @@ func (d *downloadBar) Update(file string, done, total int64) {
 			d.err = errors.Join(d.err, err)
 			return
 		}
-		d.bar = newBar(terminal, total, progressbar.OptionShowBytes(true))
-		d.bar.describe(file)
+		rate := func(perSecond float64) string { return text.Bytes(int64(perSecond)) + "/s" }
+		d.bar = &bar{terminal: terminal, what: file, total: total, rate: rate, began: time.Now()}
 	}
 	if d.bar != nil {
 		d.err = errors.Join(d.err, d.bar.set(done))
