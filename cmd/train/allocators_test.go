@@ -30,17 +30,24 @@ func TestSegmentsShown(t *testing.T) {
 	all := map[string]bool{}
 	path, root := traintest.WriteConfig(t, "cpu", "") // one for all: each has other data
 	setting := "[train]"
-	for _, c := range []struct{ env, config, want string }{
-		{backend.CustomPool, "", byDefault},
-		{backend.CustomPool, `segments = "malloc"`, "malloc"},
-		{backend.CustomPool + ":segments=malloc", "", "malloc"},
-		{backend.PlainMalloc, "", ""},
-	} {
+	rows := []struct{ env, config, executor, want string }{
+		{backend.CustomPool, "", "eager", byDefault},
+		{backend.CustomPool, `segments = "malloc"`, "eager", "malloc"},
+		{backend.CustomPool + ":segments=malloc", "", "eager", "malloc"},
+		{backend.PlainMalloc, "", "eager", ""},
+	}
+	if byDefault == allocator.SegmentsVirtual {
+		rows = append(rows, []struct{ env, config, executor, want string }{
+			{backend.CustomPool, "segment_bytes = 1099511627776", "eager", byDefault}, // which is of malloc segments
+			{backend.CustomPool, "segments = 'virtual'", "graph", "virtual and malloc"},
+		}...)
+	}
+	for _, c := range rows {
 		t.Setenv(backend.AllocatorEnv, c.env)
 		now := "[allocator]\n" + c.config + "\n[train]"
 		traintest.SetConfig(t, path, setting, now)
 		setting = now
-		code, stdout, stderr := train(path)
+		code, stdout, stderr := train("-set", "train.executor="+c.executor, path)
 		title := c.env + " allocator, median of 2 epochs after the first: "
 		if c.want != "" {
 			title = c.env + " allocator, " + c.want + " segments, median of 2 epochs after the first: "
@@ -77,31 +84,6 @@ func TestSegmentsCompared(t *testing.T) {
 		if code != 0 || !strings.Contains(text, c.want) {
 			t.Errorf("%s: exit code %d, %s, no %q in:\n%s", c.executor, code, stderr, c.want, stdout)
 		}
-	}
-}
-
-// TestVirtualGraph trains from graphs with virtual segments: the allocator for captures has malloc
-// segments.
-func TestVirtualGraph(t *testing.T) {
-	if hostSegments() != allocator.SegmentsVirtual {
-		t.Skip("host memory is not mapped here")
-	}
-	path, _ := traintest.WriteConfig(t, "cpu", "executor = 'graph'\n[allocator]\nsegments = 'virtual'\n")
-	code, stdout, stderr := train(path)
-	if want := "custom allocator, virtual and malloc segments, median of 2 epochs after the first: "; code != 0 || !strings.Contains(flat(stdout), want) {
-		t.Errorf("exit code %d, %s, no %q in:\n%s", code, stderr, want, stdout)
-	}
-}
-
-// TestSegmentBytesOfVirtual sets a size for malloc segments that no machine has, which virtual
-// segments ignore.
-func TestSegmentBytesOfVirtual(t *testing.T) {
-	if hostSegments() != allocator.SegmentsVirtual {
-		t.Skip("host memory is not mapped here")
-	}
-	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nsegment_bytes = 1099511627776\n")
-	if code, _, stderr := train(path); code != 0 {
-		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 
@@ -177,25 +159,6 @@ func TestLimitFraction(t *testing.T) {
 	want := fmt.Sprint("of at most ", int64(fraction*float64(device.HostMemory())))
 	if !regexp.MustCompile(want + `\b`).MatchString(stderr) {
 		t.Errorf("stderr %q, want %q", stderr, want)
-	}
-}
-
-// TestFusedAndUnfused have the same accuracy and other allocations.
-func TestFusedAndUnfused(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, backend.CustomPool)
-	var allocs [2]int64
-	var accs [2]float64
-	for i, fuse := range []string{"fuse = true", "fuse = false"} {
-		path, logDir := traintest.WriteConfig(t, "cpu", fuse)
-		succeeds(t, path)
-		r := recordsOf(t, logDir)[2]
-		allocs[i], accs[i] = r.Allocs, r.ValAcc
-	}
-	if allocs[1] < allocs[0]*3/2 {
-		t.Errorf("%d allocations fused, %d unfused", allocs[0], allocs[1])
-	}
-	if d := accs[0] - accs[1]; d > 0.05 || d < -0.05 {
-		t.Errorf("accuracy %v fused, %v unfused", accs[0], accs[1])
 	}
 }
 

@@ -54,17 +54,6 @@ func TestCheckpointEvery(t *testing.T) {
 	}
 }
 
-func TestDivergedIsNotSaved(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 1")
-	code, stdout, _ := train(path, "-set", "train.learning_rate=1e20")
-	if code != exit.CodeDiverged || !strings.Contains(stdout, "custom: the weights diverged and are not saved\n") {
-		t.Errorf("exit code %d, stdout:\n%s", code, stdout)
-	}
-	if _, err := os.Stat(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
-		t.Errorf("there is a checkpoint (%v)", err)
-	}
-}
-
 // TestCheckpointFails fails the run with the error of its checkpoint.
 func TestCheckpointFails(t *testing.T) {
 	traintest.NeedFile(t, "/dev/full")
@@ -82,21 +71,6 @@ func TestCheckpointFails(t *testing.T) {
 	var stderr strings.Builder
 	if code := runProcess(context.Background(), []string{path}, stdout, &stderr); code != exit.Failure || !strings.Contains(stderr.String(), " is full: no checkpoint: write ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
-	}
-}
-
-// TestCompareSaves saves the weights of each subject. They are the same.
-func TestCompareSaves(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	succeeds(t, "-compare", path)
-	paths, err := filepath.Glob(filepath.Join(logDir, rundir.Latest, "*", rundir.WeightsFile))
-	traintest.OK(t, err)
-	different := map[string]bool{}
-	for _, path := range paths {
-		different[string(traintest.Read(t, path))] = true
-	}
-	if len(paths) != len(onCPU) || len(different) != 1 {
-		t.Errorf("%d checkpoints, %d of them different", len(paths), len(different))
 	}
 }
 

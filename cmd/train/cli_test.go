@@ -37,24 +37,6 @@ func TestFolderForConfig(t *testing.T) {
 	}
 }
 
-// TestSet overrides keys of the file. Errors name the setting.
-func TestSet(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train("-set", "train.num_epochs=1", "-set", "train.bsz=100", path)
-	if code != 0 || !strings.Contains(stdout, "batches of 100") {
-		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
-	}
-	if n := len(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3 {
-		t.Errorf("%d steps, want 3", n)
-	}
-	for setting, want := range map[string]string{
-		"train.bsz=301":      "train: -set train.bsz: 301 is more than the 300 rows",
-		"data.data_dir=none": "train: -set data.data_dir: stat none: no such file or directory",
-	} {
-		fails(t, exit.Failure, want, "-set", setting, path)
-	}
-}
-
 // TestCheck prints a config that reads back the same, and reports errors without looking for data.
 func TestCheck(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = 'slab'\n")
@@ -80,28 +62,6 @@ func TestCheck(t *testing.T) {
 		code, stdout, stderr := train("-check", "-set", "train.executor=graph", "-set", c.setting, path)
 		if code != exit.Failure || stdout != "" || !strings.HasPrefix(stderr, "train: "+c.want) {
 			t.Errorf("%s: exit code %d, got %s, want %s", c.setting, code, stderr, c.want)
-		}
-	}
-}
-
-func TestStandardInput(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "num_epochs = 1\n", "num_epochs = 3\n", "")
-	old := os.Stdin
-	defer func() { os.Stdin = old }()
-	for _, c := range []struct {
-		args         []string
-		code         int
-		stdout, err_ string
-	}{
-		{[]string{"-"}, 0, "standard input: CPU", ""},
-		{[]string{"-", "-set", "train.bsz=0"}, exit.Usage, "", "train: -set train.bsz: "},
-	} {
-		f, err := os.Open(path)
-		traintest.OK(t, err)
-		os.Stdin = f
-		code, stdout, stderr := train(c.args...)
-		if f.Close(); code != c.code || !strings.HasPrefix(stdout, c.stdout) || !strings.HasPrefix(stderr, c.err_) {
-			t.Errorf("%q: exit code %d, %s, %s", c.args, code, stdout, stderr)
 		}
 	}
 }

@@ -3,14 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -178,46 +175,6 @@ func TestJSONOfEnds(t *testing.T) {
 		for _, path := range []string{table, page} {
 			if _, err := os.Stat(path); !os.IsNotExist(err) {
 				t.Errorf("%s was written: %v", path, err)
-			}
-		}
-	}
-}
-
-// TestCSV reads a figure of each kind from the table of a comparison without logs.
-func TestCSV(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "", "log_dir = ", "log_dir = '' # ")
-	table := filepath.Join(t.TempDir(), "table.csv")
-	code, stdout, stderr := train("-compare", "-csv", table, path)
-	if code != 0 || strings.Contains(stdout, "run in") {
-		t.Fatalf("exit code %d, %s, stdout:\n%s", code, stderr, stdout)
-	}
-	text := traintest.Read(t, table)
-	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
-	if err != nil || len(rows) != 1+len(onCPU) {
-		t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
-	}
-	cell := func(row int, column string) string {
-		i := slices.Index(rows[0], column)
-		if i < 0 {
-			t.Fatalf("no column %q in %q", column, rows[0])
-		}
-		return rows[row][i]
-	}
-	for i, want := range onCPU {
-		if got := cell(i+1, "allocator"); got != want {
-			t.Errorf("row %d is of %q, want %q", i+1, got, want)
-		}
-		for _, column := range []string{"median_ms", "slowest_ms", "allocs_per_step", "peak_reserved_bytes", "val_acc"} {
-			if v, err := strconv.ParseFloat(cell(i+1, column), 64); err != nil || v <= 0 {
-				t.Errorf("row %d: %s is %q", i+1, column, cell(i+1, column))
-			}
-		}
-		if pairs, losses := cell(i+1, "difference_pairs"), cell(i+1, "losses"); (pairs == "2") != (i > 0) || (losses == "identical") != (i > 0) {
-			t.Errorf("row %d: %q pairs, losses %q", i+1, pairs, losses)
-		}
-		for _, column := range []string{"difference_percent", "difference_low_percent", "difference_high_percent", "difference_within_noise"} {
-			if got := cell(i+1, column); got != "" {
-				t.Errorf("row %d: %s is %q, and 2 epochs tell nothing", i+1, column, got)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"maps"
 	"os"
@@ -142,33 +141,5 @@ func TestLogsOfRun(t *testing.T) {
 	}
 	if after := traintest.Contents(t, root); !maps.Equal(before, after) {
 		t.Errorf("before: %d files, after: %d, or one was changed", len(before), len(after))
-	}
-}
-
-// TestTwoRunsAtOnce trains a second run during a first one, in the same log_dir: shared files are
-// those of the run that ends last.
-func TestTwoRunsAtOnce(t *testing.T) {
-	path, root := traintest.WriteConfig(t, "cpu", "")
-	var inner string
-	first := &traintest.OnText{Text: "epoch 1/3", Do: func() { inner = trainAll(t, root, "-set", "train.seed=7", path) }}
-	var stderr bytes.Buffer
-	if code := runProcess(context.Background(), []string{path}, first, &stderr); code != 0 {
-		t.Fatalf("exit code %d, %s", code, &stderr)
-	}
-	outer := traintest.Latest(t, root)
-	if inner == "" || inner == outer {
-		t.Fatalf("latest is %s, which the run within it wrote: %q", outer, inner)
-	}
-	for dir, seed := range map[string]uint64{inner: 7, outer: 0} {
-		run, err := rundir.Open(dir)
-		if err != nil || run.Facts.Status != rundir.Done || run.Facts.Epochs != 3 || run.Facts.Seed != seed {
-			t.Errorf("%s: %v, %+v", dir, err, run.Facts)
-		}
-	}
-	for _, name := range []string{rundir.RecordsFile, rundir.LossesFile, rundir.ValLossesFile, rundir.ValAccsFile} {
-		shared := traintest.Lines(t, filepath.Join(root, name))
-		if !slices.Equal(shared, traintest.Lines(t, filepath.Join(outer, name))) || slices.Equal(shared, traintest.Lines(t, filepath.Join(inner, name))) {
-			t.Errorf("%s in log_dir is not of the run that ended last", name)
-		}
 	}
 }

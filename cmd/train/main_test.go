@@ -148,34 +148,6 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestGraph trains from graphs: the losses are the same, and nothing is allocated after the first
-// epoch.
-func TestGraph(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", `executor = "eager"`)
-	text := traintest.Read(t, path)
-	var losses [2]string
-	for i, executor := range []string{"eager", "graph"} {
-		traintest.Write(t, path, strings.Replace(string(text), "eager", executor, 1))
-		code, stdout, stderr := train(path)
-		if code != 0 || !strings.Contains(stdout, executor+" executor") {
-			t.Fatalf("%s: exit code %d, %s, %s", executor, code, stdout, stderr)
-		}
-		for epoch, r := range recordsOf(t, logDir) {
-			if captured := executor == "graph" && epoch > 0; captured != (r.Allocs == 0) {
-				t.Errorf("%s, epoch %d: %d allocations", executor, r.Epoch, r.Allocs)
-			}
-		}
-		losses[i] = strings.Join(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt")), " ")
-	}
-	if losses[0] != losses[1] {
-		t.Error("the losses of the executors differ")
-	}
-	code, stdout, stderr := train("-compare=custom,custom:bestfit", path)
-	if code != 0 || !strings.Contains(stdout, "identical") {
-		t.Errorf("compare: exit code %d, %s, %s", code, stdout, stderr)
-	}
-}
-
 // TestOnGPU compares all allocators and executors, whose losses are the same, and profiles.
 func TestOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
@@ -254,24 +226,6 @@ func TestNVTX(t *testing.T) {
 		}
 	} else if code != exit.Failure || !strings.Contains(stderr, "train.nvtx: is not available") {
 		t.Errorf("exit code %d, %s", code, stderr)
-	}
-}
-
-// TestInterrupt cancels in the second epoch.
-func TestInterrupt(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs_ = 0")
-	if code, _, _ := train(path); code != exit.Failure {
-		t.Fatal("an unknown key must fail before anything is logged")
-	}
-	if _, err := os.Stat(logDir); !os.IsNotExist(err) {
-		t.Fatalf("log_dir was made for a config that is wrong: %v", err)
-	}
-	path, logDir = traintest.WriteConfig(t, "cpu", "verbose = true")
-	if code, _, stderr := trainUntil("epoch 1/3", path); code != exit.CodeInterrupted || !strings.Contains(stderr, "interrupted") {
-		t.Errorf("exit code %d, want %d; stderr %q", code, exit.CodeInterrupted, stderr)
-	}
-	if n := len(traintest.Lines(t, filepath.Join(logDir, "val_losses.txt"))); n != 1 {
-		t.Errorf("%d validated epochs in the logs, want 1", n)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -95,25 +94,6 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestInterruptedInput interrupts the command while it reads a config that is longer than a pipe.
-func TestInterruptedInput(t *testing.T) {
-	cmd, stderr := process(t, "-")
-	stdin, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err == nil {
-		_, err = io.WriteString(stdin, strings.Repeat("#\n", 100<<10))
-	}
-	if err == nil {
-		err = cmd.Process.Signal(os.Interrupt)
-	}
-	traintest.OK(t, err)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.CodeInterrupted || stderr.String() != "train: interrupted\n" {
-		t.Errorf("ended with %v, stderr %q", err, stderr)
-	}
-}
-
 // TestInterruptedFiles interrupts reads from a pipe.
 func TestInterruptedFiles(t *testing.T) {
 	dir, _ := trained(t)
@@ -129,15 +109,6 @@ func TestInterruptedFiles(t *testing.T) {
 			t.Errorf("%q: exit code %d, stderr %q", args, code, stderr)
 		}
 	}
-}
-
-func TestPipeAsData(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	dir := t.TempDir()
-	pipe := filepath.Join(dir, "train-images-idx3-ubyte")
-	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
-	want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"
-	fails(t, exit.Failure, want, "-set", "data.data_dir="+dir, path)
 }
 
 func TestEndlessFiles(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,22 +99,6 @@ func TestTraceOfAProfile(t *testing.T) {
 		}
 		if first < 0 || blocks < 5 {
 			t.Errorf("%s: kernels from %v to %v µs, and %d blocks meanwhile", file, first, end, blocks)
-		}
-	}
-}
-
-// TestTraceOfPyTorch writes a snapshot, with poison and without.
-func TestTraceOfPyTorch(t *testing.T) {
-	for _, poison := range []bool{false, true} {
-		trace := filepath.Join(t.TempDir(), "trace.pickle")
-		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = %v\ntrace = %q\n", poison, trace))
-		code, stdout, stderr := train(path)
-		if code != 0 || !strings.Contains(stdout, trace+": ") {
-			t.Fatalf("exit code %d, %s\n%s", code, stdout, stderr)
-		}
-		text, err := os.ReadFile(trace)
-		if err != nil || !bytes.HasPrefix(text, []byte("\x80\x02}(X")) || !bytes.Contains(text, []byte("gemm+relu")) || !bytes.HasSuffix(text, []byte("u.")) {
-			t.Errorf("error %v, a pickle of %d bytes that begins with %.40q", err, len(text), text)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +32,9 @@ func TestTunedRun(t *testing.T) {
 		t.Errorf("-tune does not say what it chose:\n%s", stdout)
 	}
 	plain := trainAll(t, logDir, path)
-	facts := factsOf(t, plain)
+	run, err := rundir.Open(plain)
+	traintest.OK(t, err)
+	facts := run.Facts
 	cfg, set := traintest.Loaded(t, path)
 	first := device.Choice{Epilogue: kernels.Activate, Images: true, M: cfg.Train.Bsz, N: cfg.Model.FeatDim, K: set.Train.Features(), Kernel: "simt"}
 	record := func() {
@@ -46,7 +47,9 @@ func TestTunedRun(t *testing.T) {
 	record()
 	resumed := trainAll(t, logDir, "-resume", plain, "-set", "train.num_epochs=4")
 	var got []device.Choice
-	if err := json.Unmarshal(factsOf(t, resumed).Kernels, &got); err != nil || !slices.Equal(got, []device.Choice{first}) {
+	run, err = rundir.Open(resumed)
+	traintest.OK(t, err)
+	if err := json.Unmarshal(run.Facts.Kernels, &got); err != nil || !slices.Equal(got, []device.Choice{first}) {
 		t.Errorf("a resumed run has kernels %+v, error %v, want %+v", got, err, first)
 	}
 	first.Kernel = "none such"
@@ -54,16 +57,4 @@ func TestTunedRun(t *testing.T) {
 	if code, _, stderr := train("-resume", plain, "-set", "train.num_epochs=5"); code != exit.Failure || !strings.Contains(stderr, "kernel none such for a GEMM of ") {
 		t.Errorf("a kernel that does not exist: exit code %d, stderr %q", code, stderr)
 	}
-}
-
-func factsOf(t *testing.T, dir string) (facts rundir.Facts) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, rundir.FactsFile))
-	if err == nil {
-		err = json.Unmarshal(text, &facts)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return facts
 }

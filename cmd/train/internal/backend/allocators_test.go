@@ -1,14 +1,11 @@
 package backend
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
-	"mlpool/kernels"
 
 	"mlpool/configs"
 )
@@ -65,22 +62,6 @@ func TestSegmentsOfDevice(t *testing.T) {
 			}
 		case err != nil || o.Segments != c.want:
 			t.Errorf("%s: got %q, %v, want %q", c.name, o.Segments, err, c.want)
-		}
-	}
-}
-
-// TestRemedy is for programs that were built without CUDA.
-func TestRemedy(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{kernels.ErrNoCUDA, true},
-		{fmt.Errorf("kernels: %w", kernels.ErrNoCUDA), true},
-		{errors.New("no CUDA-capable device is detected"), false},
-	} {
-		if got := remedy(c.err); (got != "") != c.want {
-			t.Errorf("%v: %q, want the remedy %t", c.err, got, c.want)
 		}
 	}
 }

@@ -68,23 +68,3 @@ func TestRanksNeedGPUs(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestWatchedLock waits for a lock that another goroutine holds.
-func TestWatchedLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l watchedLock
-		l.lock()
-		locked := false
-		go func() {
-			l.lock()
-			locked = true
-		}()
-		if synctest.Wait(); locked {
-			t.Error("two hold the lock")
-		}
-		l.unlock()
-		if synctest.Wait(); !locked {
-			t.Error("nobody holds the lock")
-		}
-	})
-}

@@ -2,7 +2,6 @@ package run
 
 import (
 	"bytes"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,19 +53,6 @@ func TestLinesFit(t *testing.T) {
 		line := strings.TrimSuffix(out.String(), "\n")
 		if len(line) > 120 || strings.Contains(line, "\n") || !strings.HasPrefix(line, c.has) || strings.Contains(line, c.hasNot) {
 			t.Errorf("%d columns: %s", len(line), line)
-		}
-	}
-}
-
-func TestLogDir(t *testing.T) {
-	for c, want := range map[backend.Subject]string{
-		{Kind: backend.CustomPool}:                        "logs",
-		{Kind: backend.CUDAAsync}:                         "logs/cuda",
-		{Kind: backend.CustomPool, Options: "bestfit"}:    "logs/custom-bestfit",
-		{Kind: backend.CustomPool, Options: "slack=1/64"}: "logs/custom-slack=1-64",
-	} {
-		if got := logDir("logs", c); filepath.ToSlash(got) != want {
-			t.Errorf("%s: %q, want %q", c, got, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package rundir
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
@@ -119,18 +118,6 @@ func TestMake(t *testing.T) {
 	}
 }
 
-func TestMakeFails(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	traintest.Write(t, file, "")
-	if _, err := Make(file, start, "custom"); err == nil {
-		t.Errorf("%s: no error", file)
-	}
-	if _, err := Make(dir, start, "no/such"); err == nil {
-		t.Error("no error for a name with a folder that does not exist")
-	}
-}
-
 // TestMakeBesideLatest keeps what the user has under the name latest.
 func TestMakeBesideLatest(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
@@ -207,30 +194,11 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
-func TestCarryToFolderFails(t *testing.T) {
-	f, err := Start(t.TempDir(), Facts{}, nil)
-	traintest.OK(t, err)
-	traintest.OK(t, f.Finish())
-	if err := f.Carry(nil, []float32{1}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("logs that are closed: %v", err)
-	}
-	if err := f.Finish(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a second end: %v", err)
-	}
-}
-
 // TestNone logs nothing.
 func TestNone(t *testing.T) {
 	var f *Folder
 	if err := errors.Join(f.Add(Record{}, nil), f.Sync(), f.Finish()); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestMachine(t *testing.T) {
-	m := ThisMachine()
-	if m.Cores < 1 || m.OS == "" || m.Memory < 0 {
-		t.Errorf("%+v", m)
 	}
 }
 
@@ -289,15 +257,5 @@ func TestCarryFails(t *testing.T) {
 			t.Errorf("%d records on a full disk: no error", len(records))
 		}
 		traintest.OK(t, f.Finish())
-	}
-}
-
-func TestNats(t *testing.T) {
-	for v, want := range map[Nats]string{
-		0.25: "0.25", 0: "0", Nats(math.Inf(1)): "null", Nats(math.Inf(-1)): "null", Nats(math.NaN()): "null",
-	} {
-		if got, err := json.Marshal(Record{Loss: v}); err != nil || !strings.Contains(string(got), `"loss":`+want+",") {
-			t.Errorf("%v: %s, %v", float64(v), got, err)
-		}
 	}
 }
