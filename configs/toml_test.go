@@ -2,7 +2,6 @@ package configs
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -52,21 +51,6 @@ func TestValues(t *testing.T) {
 	for name, want := range map[string]string{"train.executor": "[eager graph]", "train.fuse": "[true false]", "train.bsz": "[]", "no.key": "[]"} {
 		if got := fmt.Sprint(Values(name)); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
-		}
-	}
-}
-
-// TestTOMLNumbers wants every number of a config to survive a round trip.
-func TestTOMLNumbers(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		c := Default()
-		c.Train.LearningRate = float32(rng.ExpFloat64())
-		c.Train.Seed = rng.Uint64() >> 1
-		c.Allocator.GcThreshold = rng.Float64() * rng.Float64() * rng.Float64()
-		c.Allocator.ReleaseThreshold = rng.IntN(1<<46) - 1
-		if got, err := Parse("t.toml", c.TOML()); err != nil || !sameValues(got, c) {
-			t.Errorf("%v: got %+v\nwant %+v", err, got, c)
 		}
 	}
 }

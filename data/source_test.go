@@ -160,30 +160,6 @@ func TestFindMNIST(t *testing.T) {
 	}
 }
 
-// TestCopyFiles wants a copy that fails to leave the old file and no other.
-func TestCopyFiles(t *testing.T) {
-	for _, tt := range []struct{ name, content, want string }{
-		{"altered", "x" + served["a.gz"][1:], "SHA-256 is not that of MNIST"},
-		{"truncated", "abc", "truncated: 3 of 150000 bytes"},
-		{"missing", "", "no such file"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir, from := t.TempDir(), t.TempDir()
-			errs := []error{os.WriteFile(filepath.Join(dir, "a.gz"), []byte("old"), 0o644)}
-			if tt.content != "" {
-				errs = append(errs, os.WriteFile(filepath.Join(from, "a.gz"), []byte(tt.content), 0o644))
-			}
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
-			if err := copyFiles(dir, from, servedFiles()); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %s in it", err, tt.want)
-			}
-			checkFiles(t, dir, map[string]string{"a.gz": "old"})
-		})
-	}
-}
-
 // TestFindMNISTCancelled wants a cancelled search to stop with the context's error.
 func TestFindMNISTCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -222,23 +222,6 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestProfile times the operations of a repeated step, on every clock there is.
-func TestProfile(t *testing.T) {
-	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
-	onEveryBackend(t, func(t *testing.T, l lab) {
-		if l.captured != nil {
-			t.Skip("operations are not launched one by one")
-		}
-		d := l.device(plain)
-		trainer := newTrainer(t, d, train, test, model.Weights(20, 64, 2, data.Classes, 0), options(500, 50))
-		trainEpoch(t, trainer)
-		p, err := d.Profile(10, trainer.Repeat)
-		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 5 {
-			t.Errorf("error %v, %+v", err, p)
-		}
-	})
-}
-
 func TestDiverged(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range []struct {

@@ -13,6 +13,10 @@ import (
 // TestRefused wants errors of trainings that are not possible.
 func TestRefused(t *testing.T) {
 	train, test := blobs(30, 12, 1), blobs(10, 12, 2)
+	one := model.Weights(12, 8, 1, data.Classes, 0)
+	ranks := func(rank, of int) func(*model.Options) {
+		return func(o *model.Options) { o.Rank, o.Ranks = rank, of }
+	}
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		for name, c := range map[string]struct {
 			weights []*tensor.Dense
@@ -20,10 +24,17 @@ func TestRefused(t *testing.T) {
 		}{
 			"no hidden layer":         {model.Weights(12, 8, 0, data.Classes, 0), func(*model.Options) {}},
 			"no layer":                {nil, func(*model.Options) {}},
-			"layers that do not fit":  {slices.Concat(model.Weights(12, 8, 1, data.Classes, 0), model.Weights(12, 8, 1, data.Classes, 0)), func(*model.Options) {}},
-			"batches of none":         {model.Weights(12, 8, 1, data.Classes, 0), func(o *model.Options) { o.BatchSize = 0 }},
-			"validation of none":      {model.Weights(12, 8, 1, data.Classes, 0), func(o *model.Options) { o.EvalBatchSize = 0 }},
-			"reports at no intervals": {model.Weights(12, 8, 1, data.Classes, 0), func(o *model.Options) { o.Verbose = func(int, float32) {} }},
+			"layers that do not fit":  {slices.Concat(one, one), func(*model.Options) {}},
+			"batches of none":         {one, func(o *model.Options) { o.BatchSize = 0 }},
+			"validation of none":      {one, func(o *model.Options) { o.EvalBatchSize = 0 }},
+			"reports at no intervals": {one, func(o *model.Options) { o.Verbose = func(int, float32) {} }},
+			"after -1 epochs":         {one, func(o *model.Options) { o.Start.Epoch = -1 }},
+			"after 3 steps of 3":      {one, func(o *model.Options) { o.Start.Losses = make([]float32, 3) }},
+			"rank -1":                 {one, ranks(-1, 0)},
+			"rank 1 of none":          {one, ranks(1, 0)},
+			"rank 1 of 1":             {one, ranks(1, 1)},
+			"rank 2 of 2":             {one, ranks(2, 2)},
+			"rank -1 of 2":            {one, ranks(-1, 2)},
 		} {
 			opt := options(30, 10)
 			c.change(&opt)

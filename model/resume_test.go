@@ -2,9 +2,7 @@ package model_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"gorgonia.org/tensor"
@@ -109,22 +107,4 @@ func TestResume(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestStartIsChecked wants errors of impossible starts.
-func TestStartIsChecked(t *testing.T) {
-	train, test := blobs(20, 6, 1), blobs(10, 6, 2)
-	for want, start := range map[string]model.Start{
-		"a start after -1 epochs":                {Epoch: -1},
-		"a start after 4 steps of an epoch of 4": {Losses: make([]float32, 4)},
-	} {
-		onEveryBackend(t, func(t *testing.T, l lab) {
-			opt := options(20, 5)
-			opt.Start = start
-			_, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
-			if err == nil || !strings.Contains(fmt.Sprint(err), want) {
-				t.Errorf("error %v, want %q", err, want)
-			}
-		})
-	}
 }
