@@ -20,11 +20,9 @@ import (
 var raceEnabled bool
 
 // TestPrograms builds the library, and runs the programs of testdata with it on the emulated driver of
-// kernels/emulator. Device memory is then the host's, so C's sanitizers see it.
+// kernels/emulator. Device memory is then the host's, so C's sanitizers see it. With -short, only tests in C
+// of what the front keeps run, on a library that stands in for the driver and takes no time to build.
 func TestPrograms(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	if raceEnabled {
 		t.Skip("Go's race detector cannot be loaded into a C program: TestGoroutines is for it")
 	}
@@ -35,9 +33,16 @@ func TestPrograms(t *testing.T) {
 	}
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
-	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
-	preload := command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so")
 	command(t, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", at("libmlpool.so"), ".")
+	link := slices.Clip([]string{"-g", "-Wall", "-Wextra", "-Werror", "-I.", "-L" + folder, "-o"})
+	testC := slices.Clip(append(link, at("test_c"), "testdata/test.c", "-lmlpool", "-lpthread", "-ldl"))
+	if testing.Short() {
+		command(t, "gcc", "-shared", "-fPIC", "-o", at("libcuda.so.1"), "../../allocator/cudadriver/testdata/olddriver.c")
+		command(t, "gcc", testC...)
+		program(t, []string{"LD_LIBRARY_PATH=" + folder}, at("test_c"), folder, "blocks", "front", "release", "captures")
+		return
+	}
+	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
 	sources, err := filepath.Glob("../../kernels/emulator/*.cpp")
 	if err != nil || len(sources) == 0 {
 		t.Fatal("no emulator:", err)
@@ -48,28 +53,25 @@ func TestPrograms(t *testing.T) {
 	})
 	shared := []string{"-std=c++20", "-shared", "-fPIC", "-w", "-Wl,-z,defs", "-I../../kernels/emulator", "-o", at("libemulator.so")}
 	command(t, "g++", append(shared, sources...)...)
-	link := []string{"-g", "-Wall", "-Wextra", "-Werror", "-I.", "-L" + folder, "-o"}
-	command(t, "gcc", append(append(link, at("test_c"), "testdata/test.c", "-lmlpool", "-lpthread"), sanitize...)...)
+	command(t, "gcc", append(testC, sanitize...)...)
 	command(t, "g++", append(append(link, at("test_cpp"), "-std=c++17", "testdata/test.cpp", "-lmlpool"), sanitize...)...)
+	// Python leaks on purpose, and Go's runtime too.
+	env := []string{
+		"LD_PRELOAD=" + command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so"), "LD_LIBRARY_PATH=" + folder,
+		"ASAN_OPTIONS=detect_leaks=0", "MLPOOL_LIBRARY=" + at("libmlpool.so"), "PYTHONPATH=.",
+	}
+	t.Run("C", func(t *testing.T) { program(t, env, at("test_c"), folder) })
+	t.Run("C++", func(t *testing.T) { program(t, env, at("test_cpp")) })
+	t.Run("Python", func(t *testing.T) { program(t, env, "python3", "-B", "testdata/test.py") })
+}
 
-	for _, program := range []struct {
-		name string
-		args []string
-	}{
-		{"C", []string{at("test_c"), folder}},
-		{"C++", []string{at("test_cpp")}},
-		{"Python", []string{"python3", "-B", "testdata/test.py"}},
-	} {
-		t.Run(program.name, func(t *testing.T) {
-			cmd := exec.Command(program.args[0], program.args[1:]...)
-			// Python leaks on purpose, and Go's runtime too.
-			cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload, "LD_LIBRARY_PATH="+folder, "ASAN_OPTIONS=detect_leaks=0",
-				"MLPOOL_LIBRARY="+at("libmlpool.so"), "PYTHONPATH=.")
-			out, err := cmd.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), " passed, 0 failed") {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
+// program runs a program of testdata, which says how many of its tests failed.
+func program(t *testing.T, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), " passed, 0 failed") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
