@@ -204,15 +204,20 @@ static int only_7(void *arg, mlpool_stream stream) { return arg == &only_7 && st
 
 static void test_captures(void) {
   mlpool_pool *pool = create(NULL);
-  void *a, *b, *c, *d;
+  void *a, *b, *c, *d, *before, *within;
+  CHECK(!mlpool_alloc(pool, &before, 4 * MIB, NULL, "e"));
   CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_free(pool, a, NULL));
   FAILS(mlpool_capture_end(pool, 7), MLPOOL_ERROR_INVALID, "no capture");
   CHECK(!mlpool_capture_begin(pool, 7, only_7, &only_7));
   CHECK(!mlpool_alloc(pool, &b, MIB, NULL, "b") && b != a);
   CHECK(!mlpool_record_stream(pool, b, NULL) && !mlpool_free(pool, b, NULL));
+  // What other work frees serves no capture.
+  CHECK(!mlpool_free(pool, before, NULL) && !mlpool_alloc(pool, &within, 4 * MIB, NULL, "e") && within != before);
+  CHECK(!mlpool_free(pool, within, NULL));
   CHECK(!mlpool_alloc(pool, &d, 2 * MIB, NULL, "d") && !mlpool_capture_end(pool, 7));
   // A graph may still write to d, so its memory serves no later request.
   CHECK(!mlpool_free(pool, d, NULL) && !mlpool_alloc(pool, &b, 2 * MIB, NULL, "d") && b != d && !mlpool_free(pool, b, NULL));
+  FAILS(mlpool_free(pool, b, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before"); // blocks are kept again
   CHECK(!mlpool_alloc(pool, &c, MIB, NULL, "c") && c == a);
   int64_t reserved = stats(pool).reserved;
   CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved >= MIB);
