@@ -1,7 +1,5 @@
 package kernels
 
-//go:generate go run ./internal/gen
-
 // Launches are the operations on arrays. Each call queues the operation that its comment defines. [Stream]
 // implements them for a GPU; its methods on values take a [Precision] first. Package device implements them
 // for a GPU and for host memory.
@@ -10,11 +8,6 @@ package kernels
 // otherwise. Values are bf16 in [BF16], and float32 in other precisions. An array that an operation writes
 // must not overlap one that it reads, unless the operation works in place. A negative size is an error. An
 // array of no elements may have any address.
-//
-// From this interface go generate writes the calls of C, their declarations and stubs, and what package
-// device needs of each operation. A line "launch:as NAME: WRITTEN = READ" has the operation's name in
-// profiles, and the arrays that it writes and reads. The part on host memory is written by hand if there is
-// a line "launch:host", if there are no arrays, or if some are of values.
 type Launches interface {
 	// GEMM computes a matrix product with its epilogue.
 	GEMM(g GEMM) error
@@ -30,38 +23,26 @@ type Launches interface {
 	DgradWgrad(g GEMM) error
 
 	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
-	//
-	//launch:as transpose: t[cols,rows] = x[rows,cols]
 	Transpose(t, x uintptr, rows, cols int) error
 
 	// Activate is ReLU: values y[n] = max(0, x[n]), NaN where x is NaN. y may be x if values are
 	// float32.
-	//
-	//launch:as relu: y value[n] = x[n]
 	Activate(y, x uintptr, n int) error
 
 	// ActivateBackward is the gradient through ReLU: values dx[n] = dy[n] where its output, values
 	// y[n], is above 0, else 0. dx may be dy if values are float32.
-	//
-	//launch:as relu backward: dx value[n] = dy[n], y value[n]
 	ActivateBackward(dx, dy, y uintptr, n int) error
 
 	// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
-	//
-	//launch:as softmax: p[rows,cols] = x[rows,cols]
 	Softmax(p, x uintptr, rows, cols int) error
 
 	// CrossEntropy: loss[rows] = ln Σ exp(x - max) - (x[i,labels[i]] - max) of the logits
 	// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1 if the
 	// first maximum of row i of x is at labels[i], else 0. labels is int32; a label outside
 	// 0..cols-1 gives a NaN loss and is not correct.
-	//
-	//launch:as cross-entropy: loss[rows], correct[rows] = x[rows,cols], labels int32[rows]
 	CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error
 
 	// SoftmaxCrossEntropyBackward: values dx[rows,cols] = (p - onehot(labels))/rows.
-	//
-	//launch:as softmax backward: dx value[rows,cols] = p[rows,cols], labels int32[rows]
 	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
 
 	// Classifier computes the last layer and its loss at once, with sums in float32: logits = x·w; loss and
@@ -72,26 +53,17 @@ type Launches interface {
 	// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows i·batch to
 	// (i+1)·batch. The last batch may be short. out has a row for each batch. The order of additions depends
 	// only on the sizes.
-	//
-	//launch:as loss reduction: out[batches(rows,batch),2] = loss[rows], correct[rows]
-	//launch:host
 	ReduceLoss(out, loss, correct uintptr, rows, batch int) error
 
 	// Step is SGD: w[n] -= rate·dw[n].
-	//
-	//launch:as sgd: w[n] += dw[n]
 	Step(w, dw uintptr, rate float32, n int) error
 
 	// Round: values y[n] = x[n].
-	//
-	//launch:as round: y value[n] = x[n]
 	Round(y, x uintptr, n int) error
 
 	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and y[rows] = labels[indices[i]].
 	// images and labels are uint8, indices[rows] and y are int32, x are values. If y is 0, only images are
 	// gathered.
-	//
-	//launch:as gather: x value[rows,cols], y int32[rows] = images uint8[rows,cols], labels uint8[rows], indices int32[rows]
 	Gather(x, y, images, labels, indices uintptr, rows, cols int) error
 }
 

@@ -94,7 +94,22 @@ typedef struct {
 } kernels_exchange;
 int kernels_exchange_updates(uintptr_t stream, kernels_exchange e);
 
-#include "launches.h"
+// The launches of interface Launches in launches.go, which says what they compute.
+int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args g);
+int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group);
+int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args g);
+int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);
+int kernels_activate(uintptr_t stream, int precision, uintptr_t y, uintptr_t x, int64_t n);
+int kernels_activate_backward(uintptr_t stream, int precision, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n);
+int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols);
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t labels, int64_t rows, int64_t cols);
+int kernels_softmax_cross_entropy_backward(uintptr_t stream, int precision, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows, int64_t cols);
+int kernels_classifier(uintptr_t stream, int precision, kernels_classifier_args c);
+int kernels_reduce_loss(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch);
+int kernels_step(uintptr_t stream, uintptr_t w, uintptr_t dw, float rate, int64_t n);
+int kernels_round(uintptr_t stream, int precision, uintptr_t y, uintptr_t x, int64_t n);
+int kernels_gather(uintptr_t stream, int precision, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices, int64_t rows,
+                   int64_t cols);
 
 // runtime/graph.cu
 int kernels_capture_begin(uintptr_t stream);
