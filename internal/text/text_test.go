@@ -21,3 +21,18 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+func TestWrap(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"short\n", "short\n"},
+		{"exactly twenty runes\n", "exactly twenty runes\n"},
+		{"a line that is too long for it\n", "a line that is too\n  long for it\n"},
+		{"  1 B  one two three four five\n", "  1 B  one two three\n       four five\n"},
+		{"  µµ µµ µµ µµ µµ µµ µµ", "  µµ µµ µµ µµ µµ µµ\n    µµ"},
+		{"a averyveryveryverylongword b", "a\n  averyveryveryverylongword\n  b"},
+	} {
+		if got := Wrap(c.line, 20); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

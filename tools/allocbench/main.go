@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"mlpool/internal/program"
+	"mlpool/internal/text"
 	"mlpool/kernels/collective/launch"
 	"mlpool/tools/allocbench/internal/allreduce"
 	"mlpool/tools/allocbench/internal/bench"
@@ -48,7 +49,9 @@ func main() {
 
 // run is the command.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (bench.Machine, error)) error {
-	o, err := parse(args, stderr)
+	columns := text.Columns(stdout)
+	stdout = text.Wrapped(stdout)
+	o, err := parse(args, text.Wrapped(stderr))
 	switch {
 	case err != nil:
 		return err
@@ -99,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	s := &session{
 		options: o, machine: m, contenders: allocators,
-		table: &draw.Table{W: stdout}, stdout: stdout, warm: map[string][]float64{},
+		table: &draw.Table{W: stdout, Columns: columns}, stdout: stdout, warm: map[string][]float64{},
 		stderr: stderr,
 	}
 	notes := s.notes(args)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"mlpool/allocator"
 	"mlpool/tools/allocbench/internal/bench"
@@ -114,5 +115,25 @@ func TestHelp(t *testing.T) {
 	var help bytes.Buffer
 	if err := run(t.Context(), []string{"-h"}, io.Discard, &help, nil); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-allocator list") {
 		t.Errorf("error %v, help %s", err, help.String())
+	}
+}
+
+// TestNarrow prints on a terminal of 80 columns. Only a single word may be longer.
+func TestNarrow(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
+	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "page.html")
+	for _, args := range [][]string{{"-help"}, {"-list"}, {"-trace", trace, "-cards"}, {"-trace", trace, "-quick", "-report", page}} {
+		var out bytes.Buffer
+		if err := run(t.Context(), args, &out, &out, nullMachine); err != nil && !errors.Is(err, flag.ErrHelp) {
+			t.Fatal(err)
+		}
+		if out.Len() == 0 {
+			t.Errorf("%q prints nothing", args)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 && strings.Contains(strings.TrimSpace(line), " ") {
+				t.Errorf("%q: %d columns: %s", args, n, line)
+			}
+		}
 	}
 }

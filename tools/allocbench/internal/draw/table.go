@@ -15,9 +15,41 @@ import (
 
 // A Table writes rows to a terminal, under a heading for each scenario.
 type Table struct {
-	W    io.Writer
-	Err  error
-	last string // the case of the row before
+	W       io.Writer
+	Columns int // of the terminal; 0: as many as the table needs
+	Err     error
+	last    string // the case of the row before
+}
+
+// tableColumns are those after the case and the allocator. Those of the lowest rank are left out of a narrow terminal.
+var tableColumns = [...]struct {
+	name        string
+	width, rank int
+}{
+	{"mean", 11, 10}, {"spread", 15, 6}, {"p50", 11, 3}, {"p99", 11, 4}, {"p99.9", 11, 5}, {"per second", 11, 1},
+	{"peak live", 12, 7}, {"reserved", 11, 8}, {"res./live", 10, 9}, {"driver", 10, 2}, {"Go heap", 9, 0},
+}
+
+// cells writes those cells of a row that fit.
+func (t *Table) cells(name, allocator string, texts [len(tableColumns)]string) (line string) {
+	least, width := 0, 43
+	for _, c := range tableColumns {
+		width += c.width
+	}
+	for ; t.Columns > 0 && width > t.Columns && least < len(tableColumns); least++ {
+		for _, c := range tableColumns {
+			if c.rank == least {
+				width -= c.width
+			}
+		}
+	}
+	line = fmt.Sprintf("%-26s %-16s", name, allocator)
+	for i, c := range tableColumns {
+		if c.rank >= least {
+			line += fmt.Sprintf("%*s", c.width, texts[i])
+		}
+	}
+	return line
 }
 
 func (t *Table) Printf(format string, args ...any) {
@@ -29,8 +61,11 @@ func (t *Table) Printf(format string, args ...any) {
 func (t *Table) Heading(name, doc string) {
 	t.last = ""
 	t.Printf("\n%s: %s\n", name, doc)
-	t.Printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
-		"mean", "spread", "p50", "p99", "p99.9", "per second", "peak live", "reserved", "res./live", "driver", "Go heap")
+	var names [len(tableColumns)]string
+	for i, c := range tableColumns {
+		names[i] = c.name
+	}
+	t.Printf("%s\n", t.cells("", "allocator", names))
 }
 
 func (t *Table) Row(r bench.Row) {
@@ -46,9 +81,10 @@ func (t *Table) Row(r bench.Row) {
 	if r.PeakLive > 0 && r.PeakReserved > 0 {
 		ratio = strconv.FormatFloat(r.Ratio(), 'f', 3, 64)
 	}
-	t.Printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
+	t.Printf("%s%s\n", t.cells(name, r.Allocator, [len(tableColumns)]string{
 		text.Duration(r.Mean), Spread(r), text.Duration(r.P50), text.Duration(r.P99), text.Duration(r.P999), numberText(r.PerSecond, 3),
-		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), marks(r))
+		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2),
+	}), marks(r))
 }
 
 // Spread writes the means of the fastest and of the slowest run. One run has no spread.

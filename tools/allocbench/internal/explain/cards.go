@@ -68,9 +68,13 @@ type fit struct {
 // of common sizes.
 func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, among []bench.Contender) error {
 	among = slices.DeleteFunc(slices.Clone(among), func(c bench.Contender) bool { return c.Driver || c.Name == bench.NoAllocator })
-	header := fmt.Sprintf("%-28s %10s", "smallest device", "live")
+	longest := len("smallest device")
+	for _, path := range paths {
+		longest = max(longest, len(replay.TraceName(filepath.Base(path))))
+	}
+	header := fmt.Sprintf("%-*s %9s", longest, "smallest device", "live")
 	for _, c := range among {
-		header += fmt.Sprintf(" %16s", c.Name)
+		header += fmt.Sprintf(" %*s", max(9, len(c.Name)), c.Name)
 	}
 	if _, err := fmt.Fprintln(w, header); err != nil {
 		return err
@@ -82,14 +86,14 @@ func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, am
 			return err
 		}
 		f := fit{name: replay.TraceName(filepath.Base(path)), live: t.Peak}
-		line := fmt.Sprintf("%-28s %10s", f.name, text.Bytes(f.live))
+		line := fmt.Sprintf("%-*s %9s", longest, f.name, text.Bytes(f.live))
 		for _, c := range among {
 			bytes, err := smallest(ctx, t, c)
 			if err != nil {
 				return err
 			}
 			f.needed = append(f.needed, bytes)
-			line += fmt.Sprintf(" %16s", text.Bytes(bytes))
+			line += fmt.Sprintf(" %*s", max(9, len(c.Name)), text.Bytes(bytes))
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
@@ -99,14 +103,17 @@ func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, am
 	if len(fits) < 2 {
 		return nil
 	}
-	lines := "\nthe trace with most live bytes that fits:\n"
+	lines := fmt.Sprintf("\n%-16s", "what fits")
 	for _, size := range cardSizes {
-		lines += fmt.Sprintf("%-39s", text.Bytes(size))
-		for i := range among {
-			lines += fmt.Sprintf(" %16s", largestFit(fits, i, size))
-		}
-		lines += "\n"
+		lines += fmt.Sprintf(" %*s", longest, text.Bytes(size))
 	}
+	for i, c := range among {
+		lines += fmt.Sprintf("\n%-16s", c.Name)
+		for _, size := range cardSizes {
+			lines += fmt.Sprintf(" %*s", longest, largestFit(fits, i, size))
+		}
+	}
+	lines += "\n"
 	_, err := io.WriteString(w, lines)
 	return err
 }

@@ -35,7 +35,7 @@ func settingChanges(reserved int64) []change {
 		return change{name: setting, command: confCommand(setting), open: bench.Simulated("", "", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, o) }).Open}
 	}
 	all := []change{
-		{name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\nimport mlpool; mlpool.install()  # before the first CUDA call", open: bench.Contenders()[0].Open},
+		{name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\n# before the first CUDA call:\nimport mlpool; mlpool.install()", open: bench.Contenders()[0].Open},
 		expandable("expandable_segments:True", peers.Settings{}),
 	}
 	for _, mb := range []int64{32, 64, 128, 256, 512} {

@@ -35,7 +35,7 @@ func Print(w io.Writer, p report.Page) error {
 	if len(p.Changes) > 0 {
 		fmt.Fprintf(&b, "\nwhat would help if PyTorch's allocator serves these requests, by a replay of each change:\n")
 		for _, c := range p.Changes {
-			fmt.Fprintf(&b, "  %10s -> %-10s %s\n%28s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", strings.ReplaceAll(c.Command, "\n", "\n"+strings.Repeat(" ", 28)))
+			fmt.Fprintf(&b, "  %10s -> %-10s %s\n%16s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", strings.ReplaceAll(c.Command, "\n", "\n"+strings.Repeat(" ", 16)))
 		}
 	}
 	live := int64(0)
