@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"mlpool/internal/text"
@@ -35,7 +34,7 @@ func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 		return
 	}
 	if locked {
-		defer r.disk.unlock()
+		defer r.disk.Unlock()
 	}
 	reason := r.World.Err()
 	if !errors.As(reason, new(*launch.ReportedError)) {
@@ -53,30 +52,25 @@ func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 // overdue gives a run EndWithin to end. Time spent writing to its folder, up to writeWithin, does
 // not count. overdue reports whether the run did not end in time, and whether it locked r.disk.
 func (r *Ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
-	idle, writing := r.EndWithin, writeWithin // what is left of each
-	for {
-		busy, changed := r.disk.state()
-		left := &idle
-		if busy {
-			left = &writing
-		}
-		start := time.Now()
-		timer := time.NewTimer(*left)
+	const tick = 20 * time.Millisecond
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for idle, writing := r.EndWithin, writeWithin; ; { // what is left of each
 		select {
 		case <-done:
-			timer.Stop()
 			return false, false
-		case <-changed:
-			timer.Stop()
-		case <-timer.C:
-			if busy {
+		case <-ticker.C:
+		}
+		if !r.disk.TryLock() {
+			if writing -= tick; writing <= 0 {
 				return true, false
 			}
-			if r.disk.tryLock() {
-				return true, true
-			}
+			continue
 		}
-		*left -= time.Since(start)
+		if idle -= tick; idle <= 0 {
+			return true, true
+		}
+		r.disk.Unlock()
 	}
 }
 
@@ -93,61 +87,15 @@ func (r *Ranks) Write() (done func()) {
 	if r == nil {
 		return func() {}
 	}
-	r.disk.lock()
-	return r.disk.unlock
+	r.disk.Lock()
+	return r.disk.Unlock
 }
 
 // Writing reports whether the run is writing to its folder.
 func (r *Ranks) Writing() bool {
-	busy, _ := r.disk.state()
-	return busy
-}
-
-// A watchedLock is a mutex whose state others can wait for. The zero watchedLock is unlocked.
-type watchedLock struct {
-	mu      sync.Mutex
-	locked  bool
-	changed chan struct{} // closed at the next change; nil: nobody asked for it
-}
-
-// state reports whether l is locked. changed is closed when that changes.
-func (l *watchedLock) state() (locked bool, changed <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.changed == nil {
-		l.changed = make(chan struct{})
+	free := r.disk.TryLock()
+	if free {
+		r.disk.Unlock()
 	}
-	return l.locked, l.changed
-}
-
-func (l *watchedLock) lock() {
-	for !l.tryLock() {
-		if locked, changed := l.state(); locked {
-			<-changed
-		}
-	}
-}
-
-func (l *watchedLock) tryLock() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.locked {
-		return false
-	}
-	l.set(true)
-	return true
-}
-
-func (l *watchedLock) unlock() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.set(false)
-}
-
-func (l *watchedLock) set(locked bool) {
-	l.locked = locked
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
-	}
+	return !free
 }

@@ -49,7 +49,7 @@ func TestOverdue(t *testing.T) {
 					t.Errorf("overdue %t, locked %t, after %v, want %t, %t and %v", overdue, locked, took, c.overdue, c.locked, c.want)
 				}
 				if locked {
-					r.disk.unlock()
+					r.disk.Unlock()
 				}
 				writer.Wait()
 			})

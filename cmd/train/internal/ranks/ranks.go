@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mlpool/cmd/train/internal/exit"
@@ -41,7 +42,7 @@ type Ranks struct {
 
 	// disk is held during writes to the run's folder, so that GiveUp does not interrupt one. It also
 	// guards conclude, which notes in the folder how the run ended; nil: there is nothing to note.
-	disk     watchedLock
+	disk     sync.Mutex
 	conclude func(reason error) error
 
 	World     *launch.World
