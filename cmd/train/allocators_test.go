@@ -68,25 +68,6 @@ func TestSegmentsShown(t *testing.T) {
 	}
 }
 
-func TestSegmentsCompared(t *testing.T) {
-	kind := hostSegments()
-	graph := kind
-	if kind != allocator.SegmentsMalloc {
-		graph += " and malloc"
-	}
-	for _, c := range []struct{ executor, want string }{
-		{"eager", "\n segments " + kind + " " + kind + "\n"},
-		{"graph", "\n segments " + graph + " " + graph + "\n"},
-	} {
-		path, _ := traintest.WriteConfig(t, "cpu", "executor = '"+c.executor+"'\n")
-		code, stdout, stderr := train("-compare=custom,custom:bestfit", path)
-		text := strings.ReplaceAll(regexp.MustCompile(" +").ReplaceAllString(stdout, " "), " \n", "\n")
-		if code != 0 || !strings.Contains(text, c.want) {
-			t.Errorf("%s: exit code %d, %s, no %q in:\n%s", c.executor, code, stderr, c.want, stdout)
-		}
-	}
-}
-
 // TestCompareOptions compares pools. Each run has its own config, the reference is first, and only the
 // strategy that needs them has malloc segments.
 func TestCompareOptions(t *testing.T) {

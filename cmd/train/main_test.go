@@ -113,6 +113,9 @@ func TestCompare(t *testing.T) {
 	if got := row("losses, 57 steps"); len(got) != len(onCPU)-1 || slices.ContainsFunc(got, func(s string) bool { return s != "identical" }) {
 		t.Errorf("losses: %q", got)
 	}
+	if got := row("segments"); len(got) != 1 || got[0] != hostSegments() { // malloc has none
+		t.Errorf("segments: %q", got)
+	}
 	calls := row("driver calls/step")
 	runs, err := rundir.Runs(filepath.Join(logDir, rundir.Latest))
 	if err != nil || len(runs) != len(onCPU) || len(calls) != len(onCPU) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,11 +17,6 @@ import (
 
 // writeRun writes the folder of a run whose epochs take about ms each.
 func writeRun(t *testing.T, dir string, facts rundir.Facts, ms float64, config string) string {
-	return writeResumed(t, dir, facts, ms, config, 0)
-}
-
-// writeResumed writes the folder of a run that was resumed after resumed epochs.
-func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, config string, resumed int) string {
 	t.Helper()
 	facts.Config, facts.Start = "mnist.toml", time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
 	facts.Machine = rundir.Machine{CPU: "a CPU", Cores: 2, OS: "Linux"}
@@ -30,12 +24,11 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 	traintest.OK(t, err)
 	for i := range 8 {
 		took := ms * (1 + 0.001*float64(i%3))
-		warmup := i == 0 || i == resumed
-		if warmup {
+		if i == 0 {
 			took *= 5
 		}
 		rec := rundir.Record{
-			Allocator: facts.Name, Epoch: i + 1, Warmup: warmup, Steps: 2, TrainMS: took, ValMS: 1, AllocatorMS: 0.01,
+			Allocator: facts.Name, Epoch: i + 1, Warmup: i == 0, Steps: 2, TrainMS: took, ValMS: 1, AllocatorMS: 0.01,
 			ValAcc: 0.97, PeakAllocated: 90 << 20, PeakReserved: 100 << 20, Interrupted: i == 7,
 		}
 		traintest.OK(t, f.Add(rec, []float32{2, 1}))
@@ -70,12 +63,6 @@ func wantAll(t *testing.T, page string, parts ...string) {
 	}
 }
 
-// TestReportOfResumed has two warm-up epochs, which neither the picture nor the median includes.
-func TestReportOfResumed(t *testing.T) {
-	dir := writeResumed(t, filepath.Join(t.TempDir(), "resumed"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true), 3)
-	wantAll(t, reportOf(t, dir), "custom takes 41.0 ms an epoch.", "Each dot is one of 5 epochs after the first")
-}
-
 // TestReportOfComparison shows the runs in their order, and differences with intervals.
 func TestReportOfComparison(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "20261122-101500-compare")
@@ -97,18 +84,6 @@ func TestReportOfComparison(t *testing.T) {
 		"identical, bit for bit", "NVIDIA H200, compute capability 9.0", "570.124.06, CUDA 12.8", "4 hidden layers of 784",
 		"done after 7 epochs", "Launched one by one.", "weights, 2.0 MiB", "Without a map: cuda", "20261122-101500-compare<", "at most 90.0 MiB live, 100.0 MiB reserved",
 		"Each dot is one of 6 epochs after the first")
-}
-
-// TestReportOfRuns shows runs of the same name that did not take turns, and one that was killed
-// early.
-func TestReportOfRuns(t *testing.T) {
-	dir := t.TempDir()
-	a := writeRun(t, filepath.Join(dir, "a"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
-	b := writeRun(t, filepath.Join(dir, "b"), rundir.Facts{Name: "custom"}, 30, traintest.ConfigText(1024, false))
-	killed := filepath.Join(dir, "killed")
-	traintest.OK(t, errors.Join(os.Mkdir(killed, 0o777), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), rundir.Facts{Name: "cuda", Config: "wide.toml", Status: rundir.Running})))
-	wantAll(t, reportOf(t, a, b, killed),
-		"mnist.toml, wide.toml", "These runs are not comparable: they differ in train.bsz (64, 1024).", "train.fuse", "1024", "running after 0 epochs", "No step was recorded")
 }
 
 // TestReportErrors has files that cannot be read or written.

@@ -34,6 +34,14 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
+func TestNats(t *testing.T) {
+	for loss, want := range map[rundir.Nats]string{0.5: "0.5000", 99.99996: "100.0000", 1234567: "1.235e+06"} {
+		if got := Nats(loss); got != want {
+			t.Errorf("%v: %q, want %q", float64(loss), got, want)
+		}
+	}
+}
+
 // comparisonOf returns runs with the given names, whose epochs after the first take ms.
 func comparisonOf(names []string, ms [][]float64) (runs []Run) {
 	for i, name := range names {

@@ -103,24 +103,6 @@ func TestWatchedEpoch(t *testing.T) {
 	}
 }
 
-// TestGraphsAreNotWatched records the memory of the extra step.
-func TestGraphsAreNotWatched(t *testing.T) {
-	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
-	traintest.OK(t, err)
-	cfg.Train.NumEpochs, cfg.Train.Executor, cfg.Log.LogDir = 1, "graph", ""
-	for _, graph := range []bool{false, true} {
-		b := &backend.Backend{Name: "idle", Graph: graph, Queue: idleQueue()}
-		s := prepared(t, cfg, b, traintest.Blank(300, 100, 784))
-		s.runners[0].watch = true
-		traintest.OK(t, errors.Join(s.train(context.Background()), s.close(nil)))
-		rec := s.runners[0].recorder.Recording
-		traintest.CheckRecording(t, rec)
-		if step := rec.Over == "a training step"; step != graph {
-			t.Errorf("graph %v: the memory is that of %s", graph, rec.Over)
-		}
-	}
-}
-
 // TestRecordingFails keeps what it has, and warns.
 func TestRecordingFails(t *testing.T) {
 	for _, c := range []struct {
@@ -176,15 +158,4 @@ func TestRecordingIsLeftOut(t *testing.T) {
 		t.Error("no step was recorded for a report")
 	}
 	s.record(context.Background(), func(*runner) string { return t.TempDir() }) // a folder: a warning
-}
-
-func TestTraceOfAProfileFails(t *testing.T) {
-	r, _ := asyncRunner(t)
-	r.trace = allocator.NewTrace(r.allocs[0], 1)
-	s := &session{runners: []*runner{r}, stdout: io.Discard}
-	s.cfg.Train.Profile = 1
-	s.cfg.Allocator.Trace = filepath.Join(t.TempDir(), "none", "trace.json")
-	if err := s.profile(context.Background()); err == nil || !strings.Contains(err.Error(), "allocator.trace") {
-		t.Errorf("error %v", err)
-	}
 }

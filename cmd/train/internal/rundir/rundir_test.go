@@ -154,19 +154,6 @@ func TestLock(t *testing.T) {
 	write(t, dir, Facts{})
 }
 
-func TestStartFails(t *testing.T) {
-	for _, name := range []string{FactsFile, ConfigFile, LossesFile, RecordsFile} {
-		dir := t.TempDir()
-		traintest.OK(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o777))
-		if _, err := Start(dir, Facts{}, nil); err == nil || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s is a folder: %v", name, err)
-		}
-	}
-	if _, err := Start(filepath.Join(t.TempDir(), FactsFile, "\x00"), Facts{}, nil); err == nil {
-		t.Error("no error for a name that is none")
-	}
-}
-
 // TestAddFails has no room for one of the logs: the others have the epoch.
 func TestAddFails(t *testing.T) {
 	traintest.NeedFile(t, "/dev/full")
@@ -191,14 +178,6 @@ func TestAddFails(t *testing.T) {
 				t.Errorf("no room for %s: %s has %q, %v", full, name, text, err)
 			}
 		}
-	}
-}
-
-// TestNone logs nothing.
-func TestNone(t *testing.T) {
-	var f *Folder
-	if err := errors.Join(f.Add(Record{}, nil), f.Sync(), f.Finish()); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -243,19 +222,5 @@ func TestCarry(t *testing.T) {
 	var none *Folder
 	if err := none.Carry(records, losses); err != nil {
 		t.Errorf("nowhere: %v", err)
-	}
-}
-
-func TestCarryFails(t *testing.T) {
-	traintest.NeedFile(t, "/dev/full")
-	for _, records := range [][]Record{nil, {{Epoch: 1, Steps: 1}}} {
-		dir := t.TempDir()
-		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, LossesFile)))
-		f, err := Start(dir, Facts{}, nil)
-		traintest.OK(t, err)
-		if err := f.Carry(records, []float32{1}); err == nil {
-			t.Errorf("%d records on a full disk: no error", len(records))
-		}
-		traintest.OK(t, f.Finish())
 	}
 }
