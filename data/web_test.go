@@ -9,19 +9,12 @@ import (
 
 // A web is a set of hosts that are reached over pipes, so that a bubble of testing/synctest
 // controls their time.
-type web struct {
-	version2 bool // of HTTP
-	hosts    map[string]http.HandlerFunc
-}
+type web struct{ hosts map[string]http.HandlerFunc }
 
 // client returns a client that reaches no other hosts.
 func (w *web) client() *http.Client {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!w.version2)
-	protocols.SetUnencryptedHTTP2(w.version2)
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		Protocols:         protocols,
 		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
 			if err != nil {
@@ -33,7 +26,7 @@ func (w *web) client() *http.Client {
 			}
 			here, there := net.Pipe()
 			go func() {
-				server := http.Server{Handler: serve, Protocols: protocols}
+				server := http.Server{Handler: serve}
 				_ = server.Serve(&once{conn: there}) // ends at once, and its connection with the client's
 			}()
 			return here, nil

@@ -13,29 +13,10 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
-	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 	"mlpool/internal/program"
 )
-
-func TestFolderForConfig(t *testing.T) {
-	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	trainAll(t, logDir, path)
-	page, export := filepath.Join(t.TempDir(), "page.html"), filepath.Join(t.TempDir(), "export")
-	succeeds(t, "-export", export, path)
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{logDir}, "train: " + logDir + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
-		{[]string{export}, "train: " + export + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
-		{[]string{"-report", page, export}, "train: " + export + " is not the folder of a run: its run.json has no status; name a folder that a run wrote in its log_dir\n"},
-		{[]string{"-report", page, logDir}, "train: " + logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
-	} {
-		fails(t, exit.Failure, c.want, c.args...)
-	}
-}
 
 // TestCheck prints a config that reads back the same, and reports errors without looking for data.
 func TestCheck(t *testing.T) {

@@ -40,7 +40,7 @@ func TestErrors(t *testing.T) {
 		{"batch too large", "", []string{bigBatch}, exit.Failure, "301 is more than the 300 rows"},
 		{"unknown allocator", "jemalloc", []string{good}, exit.Failure, "use one of custom, cuda, malloc"},
 		{"segments of a strategy", "", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" is not available: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
-		{"log_dir is a file", "", []string{noLogs}, exit.Failure, "log_dir"},
+		{"a folder", "", []string{filepath.Dir(good)}, exit.Failure, " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exit.Failure, "log_dir"},
 		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exit.Usage, "custom and custom are the same allocator"},
 		{"no GPU", "", []string{gpu}, exit.Failure, `"cuda" is not available`},

@@ -90,12 +90,3 @@ func (r *Ranks) Write() (done func()) {
 	r.disk.Lock()
 	return r.disk.Unlock
 }
-
-// Writing reports whether the run is writing to its folder.
-func (r *Ranks) Writing() bool {
-	free := r.disk.TryLock()
-	if free {
-		r.disk.Unlock()
-	}
-	return !free
-}

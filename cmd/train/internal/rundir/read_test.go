@@ -12,33 +12,38 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-func TestLocked(t *testing.T) {
+// TestLock starts a second run in the folder of a running one, and asks whether it is running.
+func TestLock(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := (Run{Dir: dir}).Locked(); err == nil {
-		t.Error("no error for a folder without logs")
-	}
-	f, err := Start(dir, Facts{}, nil)
-	traintest.OK(t, err)
-	if other, err := os.Open(filepath.Join(dir, RecordsFile)); err != nil {
-		t.Fatal(err)
-	} else if err := errors.Join(lock(other), other.Close()); errors.Is(err, errors.ErrUnsupported) {
-		t.Skip("no locks here")
-	}
-	for _, want := range []bool{true, false} {
+	locked := func(want bool) {
+		t.Helper()
 		if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked != want {
 			t.Errorf("locked %v, want %v (%v)", locked, want, err)
 		}
-		if want {
-			traintest.OK(t, f.Finish())
-		}
 	}
+	if _, err := (Run{Dir: dir}).Locked(); err == nil {
+		t.Error("no error for a folder without logs")
+	}
+	first, err := Start(dir, Facts{Seed: 1}, nil)
+	traintest.OK(t, err)
+	if again := lock(first.locked); errors.Is(again, errors.ErrUnsupported) {
+		t.Skip("no locks here")
+	}
+	locked(true)
+	if _, err := Start(dir, Facts{Seed: 2}, nil); err == nil || err.Error() != "another run is writing to "+dir+": wait for its end or set another folder" {
+		t.Errorf("got %v", err)
+	}
+	traintest.OK(t, first.Finish())
+	locked(false)
 	looking, err := os.Open(filepath.Join(dir, RecordsFile)) // as a second -resume does at the same time
 	traintest.OK(t, err)
 	traintest.OK(t, share(looking))
-	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
-		t.Errorf("while another process looks: locked %v, %v", locked, err)
-	}
+	locked(false)
 	traintest.OK(t, looking.Close())
+	if r, err := Open(dir); err != nil || r.Facts.Seed != 1 {
+		t.Errorf("seed %d, %v", r.Facts.Seed, err)
+	}
+	write(t, dir, Facts{})
 }
 
 // TestRuns reads comparisons, in their order, and single runs.

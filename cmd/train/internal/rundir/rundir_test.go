@@ -136,24 +136,6 @@ func TestMakeBesideLatest(t *testing.T) {
 	}
 }
 
-// TestLock starts a second run in the folder of a running one.
-func TestLock(t *testing.T) {
-	dir := t.TempDir()
-	first, err := Start(dir, Facts{Seed: 1}, nil)
-	traintest.OK(t, err)
-	if again := lock(first.locked); errors.Is(again, errors.ErrUnsupported) {
-		t.Skip("no locks here")
-	}
-	if _, err := Start(dir, Facts{Seed: 2}, nil); err == nil || err.Error() != "another run is writing to "+dir+": wait for its end or set another folder" {
-		t.Errorf("got %v", err)
-	}
-	traintest.OK(t, first.Finish())
-	if r, err := Open(dir); err != nil || r.Facts.Seed != 1 {
-		t.Errorf("seed %d, %v", r.Facts.Seed, err)
-	}
-	write(t, dir, Facts{})
-}
-
 // TestAddFails has no room for one of the logs: the others have the epoch.
 func TestAddFails(t *testing.T) {
 	traintest.NeedFile(t, "/dev/full")
