@@ -61,7 +61,7 @@ func TestWaiting(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	stderr := &traintest.CancelAfter{Text: "waiting for", Cancel: cancel}
+	stderr := &traintest.OnText{Text: "waiting for", Do: cancel}
 	code := runProcess(ctx, []string{path, "-set", "data.data_dir="}, new(strings.Builder), stderr)
 	if want := "train: waiting for a Go module proxy, http://" + proxy.Addr().String() + " ...\n"; code != exit.CodeInterrupted || !strings.HasPrefix(stderr.String(), want) {
 		t.Errorf("exit code %d, got %s, want %s", code, stderr, want)

@@ -110,20 +110,6 @@ func TestWithoutCUDA(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
-	for _, flag := range []string{"-h", "-help"} {
-		code, stdout, stderr := train(flag)
-		if code != 0 || stderr != "" {
-			t.Errorf("%s: exit code %d, stderr %q", flag, code, stderr)
-		}
-		for _, want := range []string{"usage: train", "-compare", "-export", "ALLOCATOR_TYPE", "exit code"} {
-			if !strings.Contains(stdout, want) {
-				t.Errorf("%s: no %q in:\n%s", flag, want, stdout)
-			}
-		}
-	}
-}
-
 // TestKeyAtFault names the line and the key of a value that does not work, whichever part finds
 // out.
 func TestKeyAtFault(t *testing.T) {
@@ -167,7 +153,7 @@ func TestTraceAtFault(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "traces")
 	traintest.OK(t, os.Mkdir(dir, 0o777))
 	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
-	stdout := &traintest.CancelAfter{Text: "epoch 1/3", Cancel: func() { os.Remove(dir) }}
+	stdout := &traintest.OnText{Text: "epoch 1/3", Do: func() { os.Remove(dir) }}
 	var stderr strings.Builder
 	code := runProcess(context.Background(), []string{path}, stdout, &stderr)
 	if want := fmt.Sprintf("train: %s:14: allocator.trace: open %s/x.csv: no such file or directory\n", path, dir); code != exit.Failure || stderr.String() != want {

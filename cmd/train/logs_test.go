@@ -92,30 +92,6 @@ func TestInterruptedBefore(t *testing.T) {
 	}
 }
 
-// TestFactsOfEnds ends runs in each way.
-func TestFactsOfEnds(t *testing.T) {
-	for _, c := range []struct {
-		old, new, after string
-		status          rundir.Status
-		epochs          int
-		err             string
-	}{
-		{"learning_rate = 0.5", "learning_rate = 1e20", "never", rundir.Diverged, 1, "diverged in epoch 1 at step "},
-		{"bsz = 16", "bsz = 16", "epoch 2/3", rundir.Interrupted, 2, "interrupted"},
-		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 4096\nmax_bytes = 25000\n[train]", "never", rundir.Failed, 0, ": allocator.max_bytes: "},
-	} {
-		path, root := traintest.WriteConfig(t, "cpu", "", c.old, c.new)
-		code, _, stderr := trainUntil(c.after, path)
-		if code == 0 {
-			t.Errorf("%s: exit code 0", c.new)
-		}
-		r, err := rundir.Open(filepath.Join(root, rundir.Latest))
-		if f := r.Facts; err != nil || f.Status != c.status || f.Epochs != c.epochs || !strings.Contains(f.Error, c.err) || f.End == nil {
-			t.Errorf("%s: %v, facts %+v; stderr %q", c.new, err, f, stderr)
-		}
-	}
-}
-
 // TestLogsOfRun has folders of runs as log_dir. Nothing in them changes.
 func TestLogsOfRun(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)

@@ -37,7 +37,7 @@ func trainIn(ctx context.Context, args ...string) (code int, stdout, stderr stri
 func trainUntil(text string, args ...string) (code int, stdout, stderr string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	out := &traintest.CancelAfter{Text: text, Cancel: cancel}
+	out := &traintest.OnText{Text: text, Do: cancel}
 	var errs bytes.Buffer
 	code = runProcess(ctx, args, out, &errs)
 	return code, out.String(), errs.String()

@@ -10,21 +10,6 @@ import (
 	"mlpool/configs"
 )
 
-// TestEveryKind has a description of each kind, and rejects others.
-func TestEveryKind(t *testing.T) {
-	for _, kind := range AllKinds {
-		if AboutKinds[kind] == "" {
-			t.Errorf("%s has no line in AboutKinds", kind)
-		}
-	}
-	if len(AboutKinds) != len(AllKinds) {
-		t.Errorf("%d lines on %d kinds", len(AboutKinds), len(AllKinds))
-	}
-	if a, err := new(Backend).NewAllocator("mine", configs.Default()); err == nil || !strings.Contains(err.Error(), "NewAllocator") {
-		t.Errorf("a kind without a case in NewAllocator: %T, %v", a, err)
-	}
-}
-
 // TestSegmentsOfDevice asks for each kind on devices with and without page mapping.
 func TestSegmentsOfDevice(t *testing.T) {
 	const total = 1 << 30

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/run"
-	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 )
 
@@ -151,27 +148,6 @@ func TestUsage(t *testing.T) {
 				t.Errorf("-%s stands there %d times", f.Name, n)
 			}
 		}
-	}
-}
-
-// TestLoadOfRun reads the config of the run that -resume names.
-func TestLoadOfRun(t *testing.T) {
-	dir := runDir(t, "run.json")
-	traintest.Write(t, filepath.Join(dir, "config.toml"), "[train]\nbsz = 3\nseed = 4")
-	cfg, err := Options{resume: dir, Set: []string{"train.bsz=5"}}.load(&run.Earlier{Run: rundir.Run{Dir: dir}})
-	if err != nil || cfg.Train.Bsz != 5 || cfg.Train.Seed != 4 {
-		t.Errorf("got %+v, %v", cfg, err)
-	}
-}
-
-// TestConfigOnce reads a config that can be read only once.
-func TestConfigOnce(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	o := Options{config: path}
-	_, first, err := o.Read(context.Background())
-	traintest.OK(t, errors.Join(err, os.Remove(path)))
-	if _, again, err := o.Read(context.Background()); err != nil || !reflect.DeepEqual(first, again) {
-		t.Errorf("%+v, %v, want %+v", again, err, first)
 	}
 }
 

@@ -80,17 +80,19 @@ func Lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// CancelAfter calls Cancel once Text has been written through it.
-type CancelAfter struct {
+// OnText keeps what is written, and calls Do once it contains Text.
+type OnText struct {
 	bytes.Buffer
-	Text   string
-	Cancel func()
+	Text string
+	Do   func()
+	seen bool
 }
 
-func (c *CancelAfter) Write(p []byte) (int, error) {
-	n, err := c.Buffer.Write(p)
-	if strings.Contains(c.String(), c.Text) {
-		c.Cancel()
+func (w *OnText) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if !w.seen && strings.Contains(w.String(), w.Text) {
+		w.seen = true
+		w.Do()
 	}
 	return n, err
 }
@@ -121,21 +123,6 @@ func Contents(t *testing.T, dir string) map[string]string {
 	})
 	OK(t, err)
 	return files
-}
-
-// OnText calls Do once, when what is written contains Text.
-type OnText struct {
-	Text string
-	Do   func()
-	seen bool
-}
-
-func (w *OnText) Write(p []byte) (int, error) {
-	if !w.seen && strings.Contains(string(p), w.Text) {
-		w.seen = true
-		w.Do()
-	}
-	return len(p), nil
 }
 
 // Loaded returns the config in a file, and its data set.
