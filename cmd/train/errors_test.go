@@ -43,6 +43,7 @@ func TestErrors(t *testing.T) {
 		{"a folder", "", []string{filepath.Dir(good)}, exit.Failure, " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exit.Failure, "log_dir"},
 		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exit.Usage, "custom and custom are the same allocator"},
+		{"-tune on the CPU", "", []string{"-tune", good}, exit.Failure, "train: -tune chooses among kernels for GPUs"},
 		{"no GPU", "", []string{gpu}, exit.Failure, `"cuda" is not available`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -181,6 +181,9 @@ func TestOnGPU(t *testing.T) {
 				t.Errorf("%s, %s: %+v", c.executor, kind, at)
 			}
 		}
+		if recs := recordings(t, traintest.Latest(t, logDir)); len(recs) != len(kinds) {
+			t.Errorf("%d recordings, want those of %v", len(recs), kinds)
+		}
 		t.Log(stdout)
 	}
 	if len(losses) != 1 {

@@ -12,7 +12,6 @@ import (
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/internal/report"
-	"mlpool/kernels/kerneltest"
 )
 
 // recordings reads all recordings in a folder, and checks each.
@@ -49,19 +48,6 @@ func TestRecording(t *testing.T) {
 				t.Errorf("note %q", note)
 			}
 		})
-	}
-}
-
-// TestRecordingOnGPU records on every allocator of a GPU.
-func TestRecordingOnGPU(t *testing.T) {
-	kerneltest.RequireGPU(t)
-	for _, executor := range []string{"eager", "graph"} {
-		path, logDir := traintest.WriteConfig(t, "cuda", fmt.Sprintf("executor = %q\n", executor))
-		succeeds(t, "-compare", path)
-		recs := recordings(t, logDir)
-		if want := (&backend.Backend{GPU: true, Graph: executor == "graph"}).Kinds(); len(recs) != len(want) {
-			t.Errorf("%d recordings, want those of %v", len(recs), want)
-		}
 	}
 }
 

@@ -46,11 +46,6 @@ func reportOf(t *testing.T, runs ...string) string {
 	if want := "report in " + path + "\n"; code != 0 || stdout != want {
 		t.Fatalf("exit code %d: %s; printed %q, want %q", code, stderr, stdout, want)
 	}
-	return readPage(t, path)
-}
-
-func readPage(t *testing.T, path string) string {
-	t.Helper()
 	return string(traintest.Read(t, path))
 }
 
@@ -125,7 +120,7 @@ func TestReportOfTraining(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "report in "+page+"\n") {
 		t.Fatalf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
-	first := readPage(t, page)
+	first := string(traintest.Read(t, page))
 	wantAll(t, first, "identical, bit for bit", "2 hidden layers of 24", "Each dot is one of 4 epochs", "reserved, over the first epoch", "Where the time of a step goes, µs", "weights", "malloc has ")
 	again := reportOf(t, filepath.Join(logDir, rundir.Latest))
 	if without := func(s string) string { return s[:strings.Index(s, `<section id="memory">`)] }; without(first) != without(again) {
@@ -136,7 +131,7 @@ func TestReportOfTraining(t *testing.T) {
 	if code, _, _ := trainUntil("epoch 2/5", "-report", page, path); code != exit.CodeInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")
+	wantAll(t, string(traintest.Read(t, page)), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")
 
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
 	if code, stdout, _ := train("-report", unwritable, path); code != exit.Failure || stdout != "" {

@@ -15,13 +15,6 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-func TestTuneOnCPU(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	if code, _, stderr := train("-tune", path); code != exit.Failure || !strings.HasPrefix(stderr, "train: -tune chooses among kernels for GPUs") || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
-	}
-}
-
 // TestTunedRun tunes a training, and resumes a run with the kernels that its run.json names: in tf32 its first layer
 // is computed on the CUDA cores.
 func TestTunedRun(t *testing.T) {

@@ -22,7 +22,7 @@ func FuzzFacts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		dir := t.TempDir()
-		put(t, dir, FactsFile, text)
+		traintest.Write(t, filepath.Join(dir, FactsFile), text)
 		run, err := Open(dir)
 		if err != nil {
 			checkOneLine(t, err)
@@ -42,7 +42,7 @@ func rewritten(t *testing.T, r Run) string {
 	t.Helper()
 	f := &Folder{Dir: r.Dir, Facts: r.Facts}
 	traintest.OK(t, f.writeFacts())
-	return content(t, r.Dir, FactsFile)
+	return string(traintest.Read(t, filepath.Join(r.Dir, FactsFile)))
 }
 
 // FuzzLogs takes any records and losses: they are refused in one line, or written back as they were
@@ -58,8 +58,8 @@ func FuzzLogs(f *testing.F) {
 			return
 		}
 		dir := t.TempDir()
-		put(t, dir, RecordsFile, records)
-		put(t, dir, LossesFile, losses)
+		traintest.Write(t, filepath.Join(dir, RecordsFile), records)
+		traintest.Write(t, filepath.Join(dir, LossesFile), losses)
 		epochs, errRecords := Run{Dir: dir}.Records()
 		steps, errLosses := Run{Dir: dir}.Losses()
 		for _, err := range []error{errRecords, errLosses} {
@@ -86,17 +86,7 @@ func relogged(t *testing.T, dir string, records []Record, losses []float32) stri
 		err = errors.Join(err, f.Add(r, nil))
 	}
 	traintest.OK(t, errors.Join(err, f.Carry(nil, losses), f.Finish()))
-	return content(t, dir, RecordsFile) + content(t, dir, LossesFile)
-}
-
-func put(t *testing.T, dir, name, text string) {
-	t.Helper()
-	traintest.Write(t, filepath.Join(dir, name), text)
-}
-
-func content(t *testing.T, dir, name string) string {
-	t.Helper()
-	return string(traintest.Read(t, filepath.Join(dir, name)))
+	return string(traintest.Read(t, filepath.Join(dir, RecordsFile))) + string(traintest.Read(t, filepath.Join(dir, LossesFile)))
 }
 
 func checkOneLine(t *testing.T, err error) {

@@ -134,19 +134,19 @@ func TestDamaged(t *testing.T) {
 	write(t, dir, Facts{})
 	r, err := Open(dir)
 	traintest.OK(t, err)
-	put(t, dir, LossesFile, "1\n0.2")
+	traintest.Write(t, filepath.Join(dir, LossesFile), "1\n0.2")
 	if got, err := r.Losses(); err != nil || !slices.Equal(got, []float32{1}) {
 		t.Errorf("losses %v, %v, want no part of a number", got, err)
 	}
-	put(t, dir, RecordsFile, "{\"epoch\":1,\"loss\":null}\n{\"epoch\":2")
+	traintest.Write(t, filepath.Join(dir, RecordsFile), "{\"epoch\":1,\"loss\":null}\n{\"epoch\":2")
 	if got, err := r.Records(); err != nil || len(got) != 1 || got[0].Epoch != 1 {
 		t.Errorf("records %v, %v, want no part of one", got, err)
 	}
-	put(t, dir, LossesFile, "1\nx\n")
+	traintest.Write(t, filepath.Join(dir, LossesFile), "1\nx\n")
 	if _, err := r.Losses(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, LossesFile)+":2: ") {
 		t.Errorf("losses: %v", err)
 	}
-	put(t, dir, RecordsFile, "{}\n{\"loss\":\"high\"}\n")
+	traintest.Write(t, filepath.Join(dir, RecordsFile), "{}\n{\"loss\":\"high\"}\n")
 	if _, err := r.Records(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, RecordsFile)+":2: ") {
 		t.Errorf("records: %v", err)
 	}
