@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"mlpool/allocator"
 )
 
 // A builder makes Requests of calls that name blocks by address. A Free of an unknown
@@ -221,7 +223,7 @@ func (b *builder) done() (*Requests, error) {
 	return r, nil
 }
 
-// numberStreams numbers streams in the order of the events.
+// numberStreams numbers streams in the order of the events, and then of End.
 func (r *Requests) numberStreams(n int) {
 	numbers := make([]int32, n) // 1 + the new number, by the old one
 	for i := range r.Events {
@@ -231,5 +233,23 @@ func (r *Requests) numberStreams(n int) {
 			numbers[*s] = int32(r.Streams)
 		}
 		*s = numbers[*s] - 1
+	}
+	if r.End == nil {
+		return
+	}
+	next := int32(r.Streams)
+	for i := range r.End.Segments {
+		g := &r.End.Segments[i]
+		number := &numbers[g.Stream]
+		if *number == 0 {
+			next++
+			*number = next
+		}
+		g.Stream = allocator.Stream(*number)
+		for j := range g.Blocks {
+			if b := &g.Blocks[j]; b.State != allocator.MapUnmapped {
+				b.Stream = g.Stream
+			}
+		}
 	}
 }

@@ -65,7 +65,7 @@ func (s *snapshotReader) addSegments(held []entry, device int) error {
 func (s *snapshotReader) mapSegment(g heldSegment) (allocator.MapSegment, error) {
 	m := allocator.MapSegment{
 		Addr: uintptr(g.addr), Bytes: g.bytes, Kind: allocator.SegmentsMalloc,
-		Stream: allocator.Stream(g.stream), Pool: s.serves(g.entry),
+		Stream: allocator.Stream(s.stream(g.stream)), Pool: s.serves(g.entry),
 	}
 	hole := allocator.MapBlock{State: allocator.MapFree, Stream: m.Stream}
 	if g.expandable {
@@ -90,7 +90,7 @@ func (s *snapshotReader) mapSegment(g heldSegment) (allocator.MapSegment, error)
 			return m, e.wrong("the block at %#x ends beyond its segment", e.addr)
 		}
 		fill(e.addr)
-		b, err := s.mapBlock(e, m.Stream)
+		b, err := s.mapBlock(e, g)
 		if err != nil {
 			return m, err
 		}
@@ -109,10 +109,9 @@ func (s *snapshotReader) mapSegment(g heldSegment) (allocator.MapSegment, error)
 	return m, nil
 }
 
-// mapBlock returns a block of a segment on a stream as one of a map. One that is live is kept
-// unless an event names it.
-func (s *snapshotReader) mapBlock(e *entry, on allocator.Stream) (allocator.MapBlock, error) {
-	b := allocator.MapBlock{Addr: uintptr(e.addr), Bytes: e.size, Stream: on}
+// mapBlock returns a block of a segment as one of a map. One that is live is kept unless an event names it.
+func (s *snapshotReader) mapBlock(e *entry, g heldSegment) (allocator.MapBlock, error) {
+	b := allocator.MapBlock{Addr: uintptr(e.addr), Bytes: e.size, Stream: allocator.Stream(s.stream(g.stream))}
 	switch e.action {
 	case stateInactive:
 		b.State = allocator.MapFree
@@ -124,7 +123,7 @@ func (s *snapshotReader) mapBlock(e *entry, on allocator.Stream) (allocator.MapB
 		if e.bytes > e.size {
 			return b, e.wrong("a live block of %d bytes was allocated for %d", e.size, e.bytes)
 		}
-		if err := s.keep(request{e.addr, e.bytes, uint64(on), tag, e.pool}); err != nil {
+		if err := s.keep(request{e.addr, e.bytes, g.stream, tag, e.pool}); err != nil {
 			return b, e.wrong("%w", err)
 		}
 	default:

@@ -37,7 +37,7 @@ func TestEnd(t *testing.T) {
 		return allocator.MapSegment{Addr: addr, Bytes: 4096, Kind: kind, Stream: on, Pool: pool, Blocks: blocks}
 	}
 	empty := segmentOf(0, 0x1000, 5, inactive(0x1000, 4096))
-	all := free(0x1000, 4096, 5)
+	all := free(0x1000, 4096, 2)
 	for _, c := range []struct {
 		name     string
 		segments seq
@@ -48,24 +48,24 @@ func TestEnd(t *testing.T) {
 			segmentOf(1, 0x1000, 0, held(0x1000, 5)),
 			segmentOf(0, 0x1000, 5, held(0x1000, 100), inState("active_pending_free", 0x1200), inState("active_awaiting_free", 0x1400), inactive(0x1600, 0xa00)),
 		}, []allocator.MapSegment{
-			in("malloc", "large", 0x1000, 5, live(0x1000, 100, 5),
-				allocator.MapBlock{Addr: 0x1200, Bytes: 512, State: allocator.MapWaiting, Stream: 5},
-				allocator.MapBlock{Addr: 0x1400, Bytes: 512, State: allocator.MapWaiting, Stream: 5}, free(0x1600, 0xa00, 5)),
-			in("malloc", "large", 0x3000, 0, live(0x3000, 512, 0), free(0x3200, 0xe00, 0)),
+			in("malloc", "large", 0x1000, 1, live(0x1000, 100, 1),
+				allocator.MapBlock{Addr: 0x1200, Bytes: 512, State: allocator.MapWaiting, Stream: 1},
+				allocator.MapBlock{Addr: 0x1400, Bytes: 512, State: allocator.MapWaiting, Stream: 1}, free(0x1600, 0xa00, 1)),
+			in("malloc", "large", 0x3000, 2, live(0x3000, 512, 2), free(0x3200, 0xe00, 2)),
 		}},
 		{"gaps", seq{segmentOf(0, 0x1000, 5, held(0x1200, 7))},
-			[]allocator.MapSegment{in("malloc", "large", 0x1000, 5, free(0x1000, 512, 5), live(0x1200, 7, 5), free(0x1400, 0xc00, 5))}},
-		{"unmapped gaps", seq{expandable(segmentOf(0, 0x1000, 5, held(0x1200, 7)))}, []allocator.MapSegment{in("virtual", "large", 0x1000, 5,
-			allocator.MapBlock{Addr: 0x1000, Bytes: 512, State: allocator.MapUnmapped}, live(0x1200, 7, 5),
+			[]allocator.MapSegment{in("malloc", "large", 0x1000, 1, free(0x1000, 512, 1), live(0x1200, 7, 1), free(0x1400, 0xc00, 1))}},
+		{"unmapped gaps", seq{expandable(segmentOf(0, 0x1000, 5, held(0x1200, 7)))}, []allocator.MapSegment{in("virtual", "large", 0x1000, 1,
+			allocator.MapBlock{Addr: 0x1000, Bytes: 512, State: allocator.MapUnmapped}, live(0x1200, 7, 1),
 			allocator.MapBlock{Addr: 0x1400, Bytes: 0xc00, State: allocator.MapUnmapped})}},
-		{"for small requests", seq{set(empty, "segment_type", "small")}, []allocator.MapSegment{in("malloc", "small", 0x1000, 5, all)}},
-		{"for all requests", seq{set(empty, "segment_type", "all")}, []allocator.MapSegment{in("malloc", "", 0x1000, 5, all)}},
-		{"for a graph", seq{set(empty, "segment_pool_id", tuple{0, 3})}, []allocator.MapSegment{in("malloc", "large private 1", 0x1000, 5, all)}},
+		{"for small requests", seq{set(empty, "segment_type", "small")}, []allocator.MapSegment{in("malloc", "small", 0x1000, 2, all)}},
+		{"for all requests", seq{set(empty, "segment_type", "all")}, []allocator.MapSegment{in("malloc", "", 0x1000, 2, all)}},
+		{"for a graph", seq{set(empty, "segment_pool_id", tuple{0, 3})}, []allocator.MapSegment{in("malloc", "large private 1", 0x1000, 2, all)}},
 		{"for a graph, all requests", seq{set(set(empty, "segment_pool_id", tuple{1, 0}), "segment_type", nil)},
-			[]allocator.MapSegment{in("malloc", "private 1", 0x1000, 5, all)}},
+			[]allocator.MapSegment{in("malloc", "private 1", 0x1000, 2, all)}},
 		{"of an old PyTorch", seq{set(set(set(empty, "segment_type", nil), "segment_pool_id", nil), "is_expandable", nil)},
-			[]allocator.MapSegment{in("malloc", "", 0x1000, 5, all)}},
-		{"without blocks", seq{segmentOf(0, 0x1000, 5)}, []allocator.MapSegment{in("malloc", "large", 0x1000, 5, all)}},
+			[]allocator.MapSegment{in("malloc", "", 0x1000, 2, all)}},
+		{"without blocks", seq{segmentOf(0, 0x1000, 5)}, []allocator.MapSegment{in("malloc", "large", 0x1000, 2, all)}},
 		{"of others", seq{segmentOf(1, 0x1000, 5), segmentOf(1<<32, 0x1000, 5), segmentOf(-1, 0x1000, 5)}, nil},
 		{"of another format", seq{set(empty, "blocks", seq{pairs{"size", 4096, "state", "inactive"}})}, nil},
 		{"of another format, with an entry", seq{

@@ -154,8 +154,8 @@ func checkPythonEnd(t *testing.T, tr *Requests) {
 		}
 	}
 	want := []string{
-		"malloc small 0x0", "live 1024 1000 forward0 model0.py", "free 512 0 ", "waiting 512 0 ", "free 2095104 0 ",
-		"malloc small 0x55d0c0ffee00", "live 4096 4000 forward0 model0.py", "live 512 100 forward0 model0.py", "free 2092544 0 ",
+		"malloc small 0x1", "live 1024 1000 forward0 model0.py", "free 512 0 ", "waiting 512 0 ", "free 2095104 0 ",
+		"malloc small 0x2", "live 4096 4000 forward0 model0.py", "live 512 100 forward0 model0.py", "free 2092544 0 ",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the memory at the end is %q, want %q", got, want)

@@ -27,7 +27,7 @@ type Requests struct {
 	Failures int // requests that failed when they were recorded, and are left out
 
 	// End is the memory of the recorded allocator after the last event. It is nil unless the
-	// file has segments of the device.
+	// file has segments of the device. Its Streams are one more than those of Events.
 	End *allocator.Map
 	// Reserved are the times when the recorded allocator took memory from the driver or gave
 	// some back, in the order of Events. The first one is at event 0. The last one has the bytes

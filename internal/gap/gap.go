@@ -80,8 +80,7 @@ type Split struct {
 }
 
 // Holders are blocks of one tag, size and stream that hold memory of one cause: the rounded blocks
-// themselves, and for free memory the live blocks next to it. A free range between two blocks counts for
-// both, so the bytes of all Holders may exceed those of the cause.
+// themselves, and for free memory the live blocks next to it. A free range between two blocks counts half for each.
 type Holders struct {
 	Tag    string           `json:"tag,omitempty"`
 	State  string           `json:"state"` // of the blocks: allocator.MapLive, or another one if no live block is next to the memory
@@ -222,7 +221,7 @@ func (a *splitter) slack(s *allocator.MapSegment, i int) int64 {
 
 func (a *splitter) cause(s *allocator.MapSegment, b *allocator.MapBlock) Cause {
 	g := a.growth
-	anyStream := b.Stream == 0 && s.Pool == "" // 0 is a stream of a snapshot, and no stream of a pool
+	anyStream := b.Stream == 0 && s.Pool == "" // 0 is no stream
 	switch {
 	case b.State == allocator.MapWaiting:
 		return Waiting
@@ -239,15 +238,20 @@ func (a *splitter) cause(s *allocator.MapSegment, b *allocator.MapBlock) Cause {
 // hold adds bytes of free block i of s to a cause, for the live blocks next to it.
 func (a *splitter) hold(c Cause, bytes int64, s *allocator.MapSegment, i int) {
 	a.split.Bytes[c] += bytes
-	found := false
+	var by []*allocator.MapBlock
 	for _, next := range []int{i - 1, i + 1} {
 		if next >= 0 && next < len(s.Blocks) && s.Blocks[next].State == allocator.MapLive {
-			a.holder(c, bytes, &s.Blocks[next])
-			found = true
+			by = append(by, &s.Blocks[next])
 		}
 	}
-	if !found {
+	switch len(by) {
+	case 0:
 		a.holder(c, bytes, &s.Blocks[i])
+	case 1:
+		a.holder(c, bytes, by[0])
+	default:
+		a.holder(c, bytes-bytes/2, by[0])
+		a.holder(c, bytes/2, by[1])
 	}
 }
 

@@ -21,7 +21,7 @@ func TestBrowser(t *testing.T) {
 	}
 	b := openBrowser(t)
 	for name, test := range map[string]func(*testing.T, *browser){
-		"phone": testPhone, "moments": testMoments, "decodes": testDecodes, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
+		"phone": testPhone, "wide row": testWideRow, "moments": testMoments, "decodes": testDecodes, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.T = t
@@ -61,6 +61,23 @@ func testPhone(t *testing.T, b *browser) {
 		}
 		b.screenshot("report-" + name + "-phone.png")
 	}
+}
+
+// testWideRow wants the commands of what would help to have room beside a long name.
+func testWideRow(t *testing.T, b *browser) {
+	p := sampleReplay()
+	p.Changes[1].Name = "free " + strings.Repeat("activations of attention model.py:12 ", 2) + "before a linear layer"
+	for _, width := range []int{1200, 700} {
+		b.do(chromedp.EmulateViewport(int64(width), 800))
+		b.load(p)
+		if got := b.number(`Math.min(...[...document.querySelectorAll("#changes td:last-child")].map(e => e.clientWidth))`); got < 250 {
+			t.Errorf("at %d pixels, commands have %g", width, got)
+		}
+		if over := b.number(`(e => e.scrollWidth - e.clientWidth)(document.querySelector("#changes .scroll"))`); over > 0 {
+			t.Errorf("at %d pixels, the table of changes is %g too wide", width, over)
+		}
+	}
+	b.screenshot("report-wide-row.png")
 }
 
 // testLanes zooms, pans, and points at boxes. It is one function, since each check continues

@@ -222,7 +222,7 @@ func causeBars(names []string, peaks []Moment) markup {
 		top = max(top, m.Gap.Reserved)
 	}
 	x, unit := bytesAxis(top)
-	x.Label, x.Unit = x.Unit[1:]+" reserved at the peak", ""
+	x.Label, x.Unit = x.Unit[1:]+" reserved, at most", ""
 	for i, m := range peaks {
 		row := chart.Row{Name: names[i], Note: text.Bytes(m.Gap.Reserved)}
 		sum := 0.

@@ -20,11 +20,13 @@ type Page struct {
 	// Unlike holds settings in which the runs differ that change the work, with their
 	// values. If there are any, the runs are not comparable.
 	Unlike []Fact
+	// Note is said in the header, such as that times mean nothing.
+	Note string
 	// Changes are what would change the reserved bytes of the trace, the most useful first.
 	Changes []Change
 	// Cards are the smallest memory that each allocator can finish the trace with.
 	Cards []Card
-	// Blocks are the blocks of the trace by tag, those with most live bytes at the peak first.
+	// Blocks are the blocks of the trace by tag, those with most bytes AtPeak first.
 	Blocks []TagBlocks
 	// Sizes are the blocks of the trace by size and lifetime.
 	Sizes []SizeCell
@@ -47,11 +49,12 @@ type Card struct {
 // A TagBlocks is the blocks of one tag. Ages are in requests.
 type TagBlocks struct {
 	Tag       string
-	Blocks    int   // in the whole trace
-	AtPeak    int64 // bytes live at the peak of live bytes
-	Largest   int64 // bytes of the largest block
-	MedianAge int64 // from Alloc to Free
-	Unfreed   int   // blocks that are live at the end
+	Blocks    int    // in the whole trace
+	Category  string // such as parameters, or "" if it is not known
+	AtPeak    int64  // bytes live when the first run reserves most
+	Largest   int64  // bytes of the largest block
+	MedianAge int64  // from Alloc to Free
+	Unfreed   int    // blocks that are live at the end
 }
 
 // A SizeCell is the blocks of at least 2^Size and less than 2^(Size+1) bytes that lived for at least 2^Age and

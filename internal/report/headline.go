@@ -2,7 +2,9 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
+	"mlpool/internal/gap"
 	"mlpool/internal/stats"
 	"mlpool/internal/text"
 )
@@ -32,22 +34,50 @@ func (p Page) headline() []string {
 	return said
 }
 
-// lessMemory says which change of a trace saves most, or how much the first run reserves.
-func (p Page) lessMemory() []string {
-	if len(p.Changes) > 0 {
-		c := p.Changes[0]
-		if c.To >= c.From {
-			return []string{"No change that was tried would reserve less."}
-		}
-		return []string{fmt.Sprintf("%s are reserved, %s with %s.", text.Bytes(c.From), text.Bytes(c.To), clipped(c.Name))}
+// Answer says where the memory goes and what would help, in one line.
+func (p Page) Answer() string { return strings.Join(p.lessMemory(), " ") }
+
+// lessMemory says what explains most of the memory that the first run reserves, and which change saves most.
+func (p Page) lessMemory() (said []string) {
+	if r, m := p.peak(); m != nil {
+		said = append(said, p.mostly(r, m.Gap))
 	}
+	if len(p.Changes) > 0 {
+		if c := p.Changes[0]; c.To < c.From {
+			said = append(said, fmt.Sprintf("With %s, %s would be reserved instead of PyTorch's %s.", clipped(c.Name), text.Bytes(c.To), text.Bytes(c.From)))
+		} else {
+			said = append(said, "No change that was tried would reserve less.")
+		}
+	}
+	return said
+}
+
+// peak returns the first run with Moments, and the one with most bytes reserved.
+func (p Page) peak() (run string, m *Moment) {
 	for _, r := range p.Runs {
 		if len(r.Moments) > 0 {
-			s := r.Moments[fullest(r.Moments)].Gap
-			return []string{fmt.Sprintf("%s reserves %s, and %s of it is not live.", r.Name, text.Bytes(s.Reserved), text.Bytes(s.Reserved-s.Live))}
+			return r.Name, &r.Moments[fullest(r.Moments)]
 		}
 	}
-	return nil
+	return "", nil
+}
+
+// littleGap is the share of the reserved bytes below which the live blocks explain more than the gap.
+const littleGap = 0.1
+
+// mostly says what most of the memory that a run reserves is for.
+func (p Page) mostly(run string, s gap.Split) string {
+	whole := s.Reserved - s.Live
+	if all := largestCauses(s); len(all) > 0 && float64(whole) > littleGap*float64(s.Reserved) {
+		c := all[0]
+		return fmt.Sprintf("%s of the %s that %s reserves are not live, %s of them by %s: %s.",
+			text.Bytes(whole), text.Bytes(s.Reserved), run, text.Bytes(s.Bytes[c]), c, c.Text())
+	}
+	said := fmt.Sprintf("%s of the %s that %s reserves are live", text.Bytes(s.Live), text.Bytes(s.Reserved), run)
+	if g := tiles(p.Blocks); len(g) > 0 {
+		said += fmt.Sprintf(", %s of them %s", text.Bytes(g[0].bytes), clipped(g[0].name))
+	}
+	return said + "."
 }
 
 // diverged names the runs that diverged.

@@ -41,6 +41,8 @@ func TestHeadline(t *testing.T) {
 	}
 	const tooFew = "Not enough epochs to tell which is faster: run at least 7, since the first does not count."
 	split := gap.Split{Live: 3 << 20, Reserved: 4 << 20}
+	split.Bytes[gap.OtherPool], split.Bytes[gap.OtherStream] = 1<<18, 3<<18
+	full := gap.Split{Live: 39 << 20, Reserved: 40 << 20}
 	explained := []Run{{Name: "torch", Recording: Recording{Moments: []Moment{{Gap: split}}}}}
 	for _, test := range []struct {
 		name string
@@ -79,8 +81,9 @@ func TestHeadline(t *testing.T) {
 			"tlsf and bestfit take the same time within noise: 40.0 ns a call."},
 		{"the first was not timed", Page{Replay: true, Turns: true, Runs: []Run{calls("torch"), calls("tlsf", 40, 39, 41, 40, 41, 40), calls("cuda", 81, 80, 82, 81, 83, 82)}},
 			"tlsf is the fastest: 40.0 ns a call."},
-		{"a trace", Page{Replay: true, Runs: explained, Changes: []Change{{"expandable segments", "A=b", 4 << 20, 2 << 20}}}, "4.0 MiB are reserved, 2.0 MiB with expandable segments."},
-		{"a trace without changes", Page{Replay: true, Runs: explained}, "torch reserves 4.0 MiB, and 1.0 MiB of it is not live."},
+		{"a trace", Page{Replay: true, Runs: explained, Changes: []Change{{"expandable segments", "A=b", 4 << 20, 2 << 20}}}, "1.0 MiB of the 4.0 MiB that torch reserves are not live, 768.0 KiB of them by other stream: free, but only on another stream. With expandable segments, 2.0 MiB would be reserved instead of PyTorch's 4.0 MiB."},
+		{"mostly live", Page{Replay: true, Runs: []Run{{Name: "torch", Recording: Recording{Moments: []Moment{{Gap: full}}}}}, Blocks: []TagBlocks{{Tag: "a", AtPeak: 5 << 20, Category: "gradients"}, {Tag: "b", AtPeak: 9 << 20, Category: "activations"}, {Tag: "c", AtPeak: 25 << 20, Category: "activations"}}},
+			"39.0 MiB of the 40.0 MiB that torch reserves are live, 34.0 MiB of them activations."},
 		{"nothing helps", Page{Replay: true, Turns: true, Runs: []Run{calls("torch", 40)}, Changes: []Change{{"x", "", 4 << 20, 5 << 20}}},
 			"No change that was tried would reserve less. torch takes 40.0 ns a call."},
 		{"many equal", Page{Turns: true, Runs: append(slices.Repeat([]Run{b}, 7), c)},

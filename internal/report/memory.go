@@ -76,7 +76,7 @@ func (d *document) causes() {
 		return
 	}
 	d.section("causes", "Where the memory goes", func() {
-		d.putf("<p>What is reserved and not live, by cause, when each run reserves most.</p>\n")
+		d.putf("<p>What is reserved and not live, by cause, when each run reserves most. At another time more may be live.</p>\n")
 		var names []string
 		var peaks []Moment
 		var used [gap.Causes]bool
@@ -144,7 +144,7 @@ func (d *document) causeTable(run string, m Moment) {
 			open = " open"
 		}
 		d.putf("<details%s>\n<summary>%s%s: blocks next to it</summary>\n", open, keyed(causeClass(c)), c)
-		d.startTable("", "Blocks that hold memory: "+c.String(), "A free range between two blocks counts for both. The age is that of the oldest block, in requests.",
+		d.startTable("", "Blocks that hold memory: "+c.String(), "A free range between two blocks counts half for each. The age is that of the oldest block, in requests.",
 			heads("Tag", "holds", "blocks", "size of each", "stream", "age")...)
 		for _, h := range m.Gap.Holders[c] {
 			age := "–"

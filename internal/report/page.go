@@ -49,6 +49,7 @@ func Write(w io.Writer, p Page) error {
 	d.header()
 	d.changes()
 	d.cards()
+	d.treemap()
 	d.causes()
 	d.blocks()
 	if p.explained() {
@@ -77,7 +78,7 @@ func (p Page) explained() bool {
 func (d *document) header() {
 	said := d.headline()
 	first := strings.ReplaceAll(said[0], " %", "\u00a0%") // a line of the heading must not begin with %
-	d.putf("<header>\n<p class=\"title\">%s</p>\n<h1>%s</h1>\n<p class=\"said\">%s</p>\n", d.Title, first, strings.Join(said[1:], " "))
+	d.putf("<header>\n<p class=\"title\">%s</p>\n<h1>%s</h1>\n<p class=\"said\">%s</p>\n", d.Title, first, strings.TrimSpace(strings.Join(append(said[1:], d.Note), " ")))
 	d.results()
 	d.putf("</header>\n")
 }

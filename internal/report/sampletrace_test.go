@@ -76,7 +76,7 @@ func sampleTrace(runs, moments, blocks int) Page {
 	}
 	r := rand.New(rand.NewPCG(9, 9))
 	for i := range 40 {
-		p.Blocks = append(p.Blocks, TagBlocks{fmt.Sprintf("conv2d model.py:%d", 12+i), 100 + i, 1200 << 20 / int64(i+1), 64 << 20, int64(3 * i), i % 3})
+		p.Blocks = append(p.Blocks, TagBlocks{fmt.Sprintf("conv2d model.py:%d", 12+i), 100 + i, []string{"activations", "gradients", ""}[i%3], 1200 << 20 / int64(i+1), 64 << 20, int64(3 * i), i % 3})
 	}
 	for size := 9; size < 31; size++ {
 		for age := -1; age < 18; age++ {

@@ -14,7 +14,7 @@ func (d *document) changes() {
 		return
 	}
 	d.section("changes", "What would help", func() {
-		d.startTable("", "Changes and what they save", "Bytes reserved at the peak, in a replay of the trace with one change each",
+		d.startTable("", "Changes and what they save", "Most bytes reserved, in a replay of the trace with one change each",
 			append(heads("Change", "from", "to", "saving"), column{"how", "phrase"})...)
 		for _, c := range d.Changes {
 			var command markup // may be broken after each part
@@ -48,7 +48,7 @@ func (d *document) cards() {
 		for _, c := range d.Cards {
 			top = max(top, c.Bytes)
 			if c.Live > 0 {
-				least = fmt.Sprintf(". At most %s are live: no allocator needs less", text.Bytes(c.Live))
+				least = fmt.Sprintf(". At most %s are live at once: no allocator needs less", text.Bytes(c.Live))
 			}
 		}
 		d.startTable("", "Smallest memory by allocator", "The smallest memory of a device in which the trace finishes"+least+". An allocator that finds no memory releases what it keeps and tries again, so it may need less than it reserves without a limit. The CUDA context and other programs need memory as well.",
@@ -74,11 +74,15 @@ func (d *document) blocks() {
 	}
 	d.section("blocks", "Blocks", func() {
 		if d.Blocks != nil {
-			d.startTable("", "Blocks by tag", "Blocks by tag. Ages are in requests, from Alloc to Free.",
-				heads("Tag", "at the peak", "blocks", "largest", "median age", "not freed")...)
+			d.startTable("", "Blocks by tag", "Blocks by tag, with the bytes that are live when most is reserved. Ages are in requests, from Alloc to Free.",
+				heads("Tag", "live then", "blocks", "largest", "median age", "not freed")...)
 			shown := min(len(d.Blocks), mostTags)
 			for _, t := range d.Blocks[:shown] {
-				d.tagRow(t.name(), t.cells())
+				name := t.name()
+				if t.Category != "" {
+					name += ", " + t.Category
+				}
+				d.tagRow(name, t.cells())
 			}
 			foot := markup("")
 			if others := d.Blocks[shown:]; len(others) > 0 {

@@ -16,7 +16,7 @@ import (
 
 // keep records the time of a call in one warm replay for -report, if it is known.
 func (s *session) keep(sc bench.Scenario, a bench.Contender, rows []bench.Row) {
-	if s.report == "" || a.Driver && s.machine.Addresses || sc.Name != replay.Name || len(rows) == 0 {
+	if s.report == "" || s.quick || a.Driver && s.machine.Addresses || sc.Name != replay.Name || len(rows) == 0 {
 		return
 	}
 	if warm := rows[len(rows)-1]; !math.IsNaN(warm.Mean) {
@@ -37,6 +37,9 @@ func (s *session) writeReport(ctx context.Context) error {
 		Name: filepath.Base(s.trace), Requests: t, Machine: s.machine, Warm: s.warm, Step: func() { s.step(1) },
 		Among: slices.DeleteFunc(slices.Clone(s.contenders), func(c bench.Contender) bool { return c.Name == bench.NoAllocator }),
 	}
+	if s.quick {
+		j.Note = "-quick makes too few calls to time them, so no time is shown."
+	}
 	s.startBar(j.Steps())
 	p, err := j.Page(ctx)
 	s.stopBar()
@@ -49,6 +52,6 @@ func (s *session) writeReport(ctx context.Context) error {
 	if err := draw.WriteFile(s.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
 		return err
 	}
-	s.table.Printf("\nreport in %s\n", s.report)
+	s.table.Printf("\nreport in %s\n\n%s\n", s.report, p.Answer())
 	return s.table.Err
 }

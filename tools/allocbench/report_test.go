@@ -28,7 +28,7 @@ const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
 func TestReport(t *testing.T) {
 	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "pages", "page.html")
 	var stdout bytes.Buffer
-	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,slack 1/64,cuda,torch,none", "-quick", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
+	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,slack 1/64,cuda,torch,none", "-limit", "1ms", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout.String())
 	}
@@ -42,7 +42,8 @@ func TestReport(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n", "\nreport in " + page + "\n",
+		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n", "\nThe trace has no stacks, so blocks are named by their sizes: record it with ",
+		"\nreport in " + page + "\n\n19.1 MiB of the 22.0 MiB that torch reserves are not live, 17.1 MiB of them by slack: the driver was asked for more than the request needed. With this pool (tlsf), 4.0 MiB would be reserved instead of PyTorch's 22.0 MiB.\n",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("the output has no %q:\n%s", want, stdout.String())
@@ -62,11 +63,14 @@ func TestWithoutGPU(t *testing.T) {
 		t.Errorf("%s is compared unasked:\n%s", bench.OnGPU, out)
 	}
 	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "6", "-allocator", "tlsf,slack 1/64,cuda,malloc", "-report", page)
+	if text := readText(t, page); !strings.Contains(text, "-quick makes too few calls to time them") || strings.Contains(text, "ns a call") {
+		t.Error("the page shows times of -quick, or does not say why it has none")
+	}
 	if i := slices.IndexFunc(rows, func(r bench.Row) bool { return r.Allocator == bench.OnGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
 		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", bench.OnGPU, out)
 	}
 	_, lead, _ := strings.Cut(readText(t, page), "<h1>")
-	if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.Contains(lead, "22.0 MiB are reserved, 4.0 MiB with this pool (tlsf)") {
+	if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.Contains(lead, "of the 4.0 MiB that tlsf reserves are not live") {
 		t.Errorf("of what would help: %s", lead)
 	}
 }

@@ -13,6 +13,7 @@ import (
 // A lifetime is one block of a trace. Ages are in events.
 type lifetime struct {
 	name      string
+	category  observe.Category
 	bytes     int64
 	born, age int // age is −1 if the block is never freed
 }
@@ -29,7 +30,7 @@ func lifetimes(t *observe.Requests) (all []lifetime, peak int) {
 			continue
 		}
 		index[e.Slot] = len(all)
-		all = append(all, lifetime{blockName(t, e), e.Bytes, i, -1})
+		all = append(all, lifetime{blockName(t, e), t.Categories[e.Tag], e.Bytes, i, -1})
 		if live += e.Bytes; live > most {
 			most, peak = live, i
 		}
@@ -39,13 +40,21 @@ func lifetimes(t *observe.Requests) (all []lifetime, peak int) {
 
 // blocksByTag returns the blocks by tag, those with most bytes at the peak first.
 func blocksByTag(all []lifetime, peak int) []report.TagBlocks {
-	byName := map[string]*report.TagBlocks{}
-	ages := map[string][]int64{}
+	type key struct {
+		name string
+		observe.Category
+	}
+	byName := map[key]*report.TagBlocks{}
+	ages := map[key][]int64{}
 	for _, l := range all {
-		b := byName[l.name]
+		of := key{l.name, l.category}
+		b := byName[of]
 		if b == nil {
 			b = &report.TagBlocks{Tag: l.name}
-			byName[l.name] = b
+			if l.category != observe.Uncategorized {
+				b.Category = l.category.String()
+			}
+			byName[of] = b
 		}
 		b.Blocks++
 		b.Largest = max(b.Largest, l.bytes)
@@ -55,18 +64,18 @@ func blocksByTag(all []lifetime, peak int) []report.TagBlocks {
 		if l.age < 0 {
 			b.Unfreed++
 		} else {
-			ages[l.name] = append(ages[l.name], int64(l.age))
+			ages[of] = append(ages[of], int64(l.age))
 		}
 	}
 	var tags []report.TagBlocks
-	for name, b := range byName {
-		if len(ages[name]) > 0 {
-			b.MedianAge = stats.Median(ages[name])
+	for of, b := range byName {
+		if len(ages[of]) > 0 {
+			b.MedianAge = stats.Median(ages[of])
 		}
 		tags = append(tags, *b)
 	}
 	slices.SortFunc(tags, func(a, b report.TagBlocks) int {
-		return cmp.Or(cmp.Compare(b.AtPeak, a.AtPeak), cmp.Compare(b.Largest, a.Largest), cmp.Compare(a.Tag, b.Tag))
+		return cmp.Or(cmp.Compare(b.AtPeak, a.AtPeak), cmp.Compare(b.Largest, a.Largest), cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Category, b.Category))
 	})
 	return tags
 }

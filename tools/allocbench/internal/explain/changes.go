@@ -76,6 +76,9 @@ func earlierFrees(t *observe.Requests, peak int, open func(bench.Device) (alloca
 		if born := live[e.Slot]; e.Free && born != nil {
 			live[e.Slot] = nil
 			name := blockName(t, born)
+			if name == blockName(t, &t.Events[peak]) {
+				continue // the advice would be to free blocks before themselves
+			}
 			if groups[name] == nil {
 				groups[name] = &group{name: name, slots: map[int32]bool{}}
 			}

@@ -17,6 +17,9 @@ import (
 // Allocators are the allocators of a report unless -allocator names others.
 const Allocators = "tlsf,slack 1/64,torch,torch-expandable," + bench.OnGPU
 
+// noStacks says how a trace gets tags.
+const noStacks = `The trace has no stacks, so blocks are named by their sizes: record it with torch.cuda.memory._record_memory_history(stacks="python").`
+
 // A Job is a trace to be explained.
 type Job struct {
 	Name     string // of the trace's file
@@ -25,6 +28,7 @@ type Job struct {
 	Among    []bench.Contender
 	Warm     map[string][]float64 // ns a call of each replay, by contender
 	Step     func()               // is called steps times
+	Note     string               // of the page
 }
 
 // Steps returns how often page calls step.
@@ -32,7 +36,7 @@ func (j *Job) Steps() int { return 2*len(j.Among) + 1 }
 
 // Page replays the trace on each contender. If ctx is done the page is not complete.
 func (j *Job) Page(ctx context.Context) (p report.Page, err error) {
-	p = report.Page{Title: j.Name + ", " + time.Now().Format("2 January 2006"), Replay: true, Turns: true}
+	p = report.Page{Title: j.Name + ", " + time.Now().Format("2 January 2006"), Replay: true, Turns: true, Note: j.Note}
 	facts := j.facts()
 	for _, c := range j.Among {
 		rec, err := recordHistory(ctx, j.Machine, c, j.Requests)
@@ -65,6 +69,9 @@ func (j *Job) explain(ctx context.Context, p *report.Page) (err error) {
 		if m := peakOf(p.Runs[0]); m != nil {
 			peak = int(m.MS)
 		}
+	}
+	if !slices.ContainsFunc(t.Tags, func(tag string) bool { return tag != "" }) {
+		p.Note = strings.TrimSpace(p.Note + " " + noStacks)
 	}
 	p.Blocks, p.Sizes = blocksByTag(all, peak), sizeCells(all)
 	if r, ok := recorded(t); ok {

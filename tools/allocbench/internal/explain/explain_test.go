@@ -111,6 +111,23 @@ func TestEarlierFrees(t *testing.T) {
 	t.Errorf("no earlier free in %+v", found)
 }
 
+// TestNoSelfAdvice grows the memory for a block like the one that could be freed.
+func TestNoSelfAdvice(t *testing.T) {
+	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
+0,0,allocate,0x2,52428800,0
+0,0,free,0x1,52428800,0
+0,0,free,0x2,52428800,0
+`), observe.MostEvents)
+	ok(t, err)
+	found, err := changes(t.Context(), r)
+	ok(t, err)
+	for _, c := range found {
+		if strings.HasPrefix(c.Name, "free ") {
+			t.Errorf("advice to %s", c.Name)
+		}
+	}
+}
+
 // TestOneStream shows what a second stream costs.
 func TestOneStream(t *testing.T) {
 	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0

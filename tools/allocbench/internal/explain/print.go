@@ -42,9 +42,12 @@ func Print(w io.Writer, p report.Page) error {
 	if len(p.Cards) > 0 {
 		live = p.Cards[0].Live
 	}
-	fmt.Fprintf(&b, "\nthe smallest device that finishes the trace; %s are live:\n", text.Bytes(live))
+	fmt.Fprintf(&b, "\nthe smallest device that finishes the trace; at most %s are live at once:\n", text.Bytes(live))
 	for _, c := range p.Cards {
 		fmt.Fprintf(&b, "  %10s  %s\n", text.Bytes(c.Bytes), c.Name)
+	}
+	if p.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", p.Note)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
