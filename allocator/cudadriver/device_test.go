@@ -133,51 +133,6 @@ func onNewThread(t *testing.T, name string, call func() error) {
 	}
 }
 
-// TestNewThreads makes each call on a new thread, which has no context. Go may move a
-// goroutine to one at any time.
-func TestNewThreads(t *testing.T) {
-	requireDevice(t)
-	var d cudadriver.Driver
-	var addr, stream, event uintptr
-	var pool cudadriver.MemPool
-	for _, c := range []struct {
-		name string
-		call func() error
-	}{
-		{"NewStream", func() (err error) { stream, err = d.NewStream(); return err }},
-		{"NewEvent", func() (err error) { event, err = d.NewEvent(); return err }},
-		{"RecordEvent", func() error { return d.RecordEvent(event, stream) }},
-		{"WaitEvent", func() error { return d.WaitEvent(stream, event) }},
-		{"SyncEvent", func() error { return d.SyncEvent(event) }},
-		{"QueryEvent", func() error { _, err := d.QueryEvent(event); return err }},
-		{"FreeEvent", func() error { return d.FreeEvent(event) }},
-		{"MemInfo", func() error { _, _, err := d.MemInfo(); return err }},
-		{"Malloc", func() (err error) { addr, err = d.Malloc(1 << 20); return err }},
-		{"Free", func() error { return d.Free(addr) }},
-		{"NewMemPool", func() (err error) { pool, err = cudadriver.NewMemPool(); return err }},
-		{"MallocAsync", func() (err error) { addr, err = pool.MallocAsync(1<<20, stream); return err }},
-		{"FreeAsync", func() error { return pool.FreeAsync(addr, stream) }},
-		{"SyncStream", func() error { return d.SyncStream(stream) }},
-		{"TrimPool", func() error { return pool.TrimPool(0) }},
-		{"ClosePool", func() error { return pool.ClosePool() }},
-		{"FreeStream", func() error { return d.FreeStream(stream) }},
-	} {
-		onNewThread(t, c.name, c.call)
-	}
-	page, err := d.PageSize()
-	if errors.Is(err, errors.ErrUnsupported) {
-		return
-	}
-	try(t, err)
-	var pages uintptr
-	onNewThread(t, "ReserveRange", func() (err error) { addr, err = d.ReserveRange(page); return err })
-	onNewThread(t, "CreatePages", func() (err error) { pages, err = d.CreatePages(page); return err })
-	onNewThread(t, "MapPages", func() error { return d.MapPages(addr, pages, page) })
-	onNewThread(t, "UnmapPages", func() error { return d.UnmapPages(addr, page) })
-	onNewThread(t, "ReleasePages", func() error { return d.ReleasePages(pages) })
-	onNewThread(t, "ReleaseRange", func() error { return d.ReleaseRange(addr, page) })
-}
-
 // TestErrorsDoNotStay checks that a launch does not return the error of an earlier call.
 func TestErrorsDoNotStay(t *testing.T) {
 	kerneltest.RequireGPU(t)

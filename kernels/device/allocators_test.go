@@ -48,6 +48,9 @@ func TestAllocatorsOnGPU(t *testing.T) {
 		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/shared":        over(sharedDriver(t), allocator.PoolOptions{}),
 		"pool/host":          over(cudadriver.HostDriver{}, allocator.PoolOptions{}),
+		"malloc": func(t *testing.T) *allocatortest.Env {
+			return newEnv(allocator.NewMalloc(cudadriver.Driver{}), cudaQueues(t))
+		},
 		"async": func(t *testing.T) *allocatortest.Env {
 			p, err := cudadriver.NewMemPool()
 			if err != nil {

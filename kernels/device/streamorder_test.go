@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
@@ -160,30 +159,4 @@ func TestPoisonOnGPU(t *testing.T) {
 			t.Errorf("a write %s the block: %v", c.name, err)
 		}
 	}
-}
-
-// TestStrategiesOnGPU runs the suite with every strategy, on malloc and on a Poison.
-func TestStrategiesOnGPU(t *testing.T) {
-	kerneltest.RequireGPU(t)
-	for _, strategy := range allocator.Strategies() {
-		t.Run(strategy, func(t *testing.T) {
-			allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-				env := newEnv(newPool(t, cudadriver.Driver{}, allocator.PoolOptions{Strategy: strategy, MaxBytes: limit}), cudaQueues(t))
-				env.Limit, env.Caches, env.Returns = limit, true, true
-				return env
-			})
-		})
-	}
-	t.Run("malloc", func(t *testing.T) {
-		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			return newEnv(allocator.NewMalloc(cudadriver.Driver{}), cudaQueues(t))
-		})
-	})
-	t.Run("poison", func(t *testing.T) {
-		kerneltest.RequireRealGPU(t)
-		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			p := newPool(t, cudadriver.Driver{}, allocator.PoolOptions{MaxBytes: limit})
-			return newEnv(allocator.NewPoison(p, kernels.Filler{}), cudaQueues(t))
-		})
-	})
 }

@@ -69,6 +69,12 @@ func TestExchange(t *testing.T) {
 			t.Run(fmt.Sprint(size, " ", what), func(t *testing.T) { start(t, size, what) })
 		}
 	}
+	if kerneltest.Emulated() {
+		t.Run("3 exchanges without TMA", func(t *testing.T) {
+			t.Setenv("EMULATOR_MAJOR", "8")
+			start(t, 3, exchanges)
+		})
+	}
 }
 
 func start(t *testing.T, size int, what string) {
