@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -47,4 +48,12 @@ func TestChoose(t *testing.T) {
 	if names := kernels.Candidates(kernels.TF32, kernels.GEMM{M: -1}); names != nil {
 		t.Errorf("candidates %q of no GEMM", names)
 	}
+}
+
+func fillWaves(t *testing.T, s kernels.Stream, p uintptr, count int) {
+	f := make([]float32, count)
+	for i := range f {
+		f[i] = float32(math.Sin(float64(i*i))) / 16
+	}
+	try(t, s.Upload(p, bytesOf(f)))
 }

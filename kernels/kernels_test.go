@@ -167,19 +167,6 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 }
 
-func TestCopies(t *testing.T) {
-	kerneltest.RequireGPU(t)
-	s := newStream(t)
-	p := malloc(t, 12)
-	x := []float32{1, 2, 3}
-	try(t, s.Upload(p, bytesOf(x)))
-	try(t, s.Fill(p+4, 0, 4))
-	try(t, s.Download(bytesOf(x), p))
-	if x[0] != 1 || x[1] != 0 || x[2] != 3 {
-		t.Errorf("memory holds %v", x)
-	}
-}
-
 // TestFusesWgrad says of which dgrads there is a kernel with their wgrad.
 func TestFusesWgrad(t *testing.T) {
 	kerneltest.RequireGPU(t)
