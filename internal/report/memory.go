@@ -19,14 +19,14 @@ func (d *document) memory() {
 		if len(d.Runs) > 1 {
 			scale = " All runs have the same scale."
 		}
-		d.putf("<p>The area is live memory, as requested; the line is memory reserved from the driver.%s</p>\n<div class=\"grid\">\n", scale)
+		d.putf("<p>The area is live memory, as requested; the line is memory reserved from the driver.%s Peaks of a whole run are in the first table.</p>\n<div class=\"grid\">\n", scale)
 		for i, r := range d.Runs {
 			if len(r.Memory) == 0 {
 				continue
 			}
 			said := peaksText(r.Memory)
 			if r.Over != "" {
-				said += ", over " + r.Over
+				said = "over " + r.Over + ": " + said
 			}
 			d.half(r.Name, said, d.overTime(i))
 		}

@@ -171,7 +171,7 @@ func TestSections(t *testing.T) {
 		{"first epoch", "times", epochs(1), []string{"Each dot is the first epoch, which includes one-time work."}, 2, 0},
 		{"one epoch", "times", epochs(2), []string{"Each dot is the only epoch timed."}, 2, 0},
 		{"two epochs", "times", epochs(3), []string{"Each dot is one of 2 epochs after the first, which includes one-time work. The line is the median."}, 2, 1},
-		{"reserved is unknown", "memory", unknown, []string{"tlsf at most 3.0 MiB live, 4.0 MiB reserved, over two replays", "at most 3.0 MiB live; reserved is not known"}, 2, -1},
+		{"reserved is unknown", "memory", unknown, []string{"tlsf over two replays: at most 3.0 MiB live, 4.0 MiB reserved", "Peaks of a whole run are in the first table.", "at most 3.0 MiB live; reserved is not known"}, 2, -1},
 		{"gibibytes", "memory", large, []string{"50 GiB", "at most 2.00 GiB live, 80.0 GiB reserved"}, 1, -1},
 	} {
 		_, root := written(t, c.page)

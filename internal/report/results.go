@@ -75,6 +75,9 @@ func (d *document) results() {
 	} else if most > 0 {
 		caption = strings.ToUpper(count[:1]) + count[1:]
 	}
+	if !d.Replay {
+		caption += ". Peaks are of the whole run"
+	}
 	d.startTable("results", "Results by allocator", caption, columns...)
 	for i, r := range d.Runs {
 		d.row(d.class(i), r.Name, rows[i])
