@@ -121,7 +121,7 @@ func TestReportOfTraining(t *testing.T) {
 		t.Fatalf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
 	first := string(traintest.Read(t, page))
-	wantAll(t, first, "identical, bit for bit", "2 hidden layers of 24", "Each dot is one of 4 epochs", "reserved, over the first epoch", "Where the time of a step goes, µs", "weights", "malloc has ")
+	wantAll(t, first, "identical, bit for bit", "2 hidden layers of 24", "Each dot is one of 4 epochs", "over the first epoch: at most ", "Where the time of a step goes, µs", "weights", "malloc has ")
 	again := reportOf(t, filepath.Join(logDir, rundir.Latest))
 	if without := func(s string) string { return s[:strings.Index(s, `<section id="memory">`)] }; without(first) != without(again) {
 		t.Error("the page of the folder has other figures than that of the training")

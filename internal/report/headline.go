@@ -44,7 +44,7 @@ func (p Page) lessMemory() (said []string) {
 	}
 	if len(p.Changes) > 0 {
 		if c := p.Changes[0]; c.To < c.From {
-			said = append(said, fmt.Sprintf("With %s, %s would be reserved instead of PyTorch's %s.", clipped(c.Name), text.Bytes(c.To), text.Bytes(c.From)))
+			said = append(said, fmt.Sprintf("What would help most: %s. It would reserve %s instead of PyTorch's %s.", clipped(c.Name), text.Bytes(c.To), text.Bytes(c.From)))
 		} else {
 			said = append(said, "No change that was tried would reserve less.")
 		}
@@ -70,7 +70,7 @@ func (p Page) mostly(run string, s gap.Split) string {
 	whole := s.Reserved - s.Live
 	if all := largestCauses(s); len(all) > 0 && float64(whole) > littleGap*float64(s.Reserved) {
 		c := all[0]
-		return fmt.Sprintf("%s of the %s that %s reserves are not live, %s of them by %s: %s.",
+		return fmt.Sprintf("%s of the %s that %s reserves are not live, %s of them by %s (%s).",
 			text.Bytes(whole), text.Bytes(s.Reserved), run, text.Bytes(s.Bytes[c]), c, c.Text())
 	}
 	said := fmt.Sprintf("%s of the %s that %s reserves are live", text.Bytes(s.Live), text.Bytes(s.Reserved), run)

@@ -81,7 +81,7 @@ func TestHeadline(t *testing.T) {
 			"tlsf and bestfit take the same time within noise: 40.0 ns a call."},
 		{"the first was not timed", Page{Replay: true, Turns: true, Runs: []Run{calls("torch"), calls("tlsf", 40, 39, 41, 40, 41, 40), calls("cuda", 81, 80, 82, 81, 83, 82)}},
 			"tlsf is the fastest: 40.0 ns a call."},
-		{"a trace", Page{Replay: true, Runs: explained, Changes: []Change{{"expandable segments", "A=b", 4 << 20, 2 << 20}}}, "1.0 MiB of the 4.0 MiB that torch reserves are not live, 768.0 KiB of them by other stream: free, but only on another stream. With expandable segments, 2.0 MiB would be reserved instead of PyTorch's 4.0 MiB."},
+		{"a trace", Page{Replay: true, Runs: explained, Changes: []Change{{"expandable segments", "A=b", 4 << 20, 2 << 20}}}, "1.0 MiB of the 4.0 MiB that torch reserves are not live, 768.0 KiB of them by other stream (free, but only on another stream). What would help most: expandable segments. It would reserve 2.0 MiB instead of PyTorch's 4.0 MiB."},
 		{"mostly live", Page{Replay: true, Runs: []Run{{Name: "torch", Recording: Recording{Moments: []Moment{{Gap: full}}}}}, Blocks: []TagBlocks{{Tag: "a", AtPeak: 5 << 20, Category: "gradients"}, {Tag: "b", AtPeak: 9 << 20, Category: "activations"}, {Tag: "c", AtPeak: 25 << 20, Category: "activations"}}},
 			"39.0 MiB of the 40.0 MiB that torch reserves are live, 34.0 MiB of them activations."},
 		{"nothing helps", Page{Replay: true, Turns: true, Runs: []Run{calls("torch", 40)}, Changes: []Change{{"x", "", 4 << 20, 5 << 20}}},

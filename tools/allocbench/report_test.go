@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n", "\nThe trace has no stacks, so blocks are named by their sizes: record it with ",
-		"\nreport in " + page + "\n\n19.1 MiB of the 22.0 MiB that torch reserves are not live, 17.1 MiB of them by slack: the driver was asked for more than the request needed. With this pool (tlsf), 4.0 MiB would be reserved instead of PyTorch's 22.0 MiB.\n",
+		"\nreport in " + page + "\n\n19.1 MiB of the 22.0 MiB that torch reserves are not live, 17.1 MiB of them by slack (the driver was asked for more than the request needed). What would help most: this pool (tlsf). It would reserve 4.0 MiB instead of PyTorch's 22.0 MiB.\n",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("the output has no %q:\n%s", want, stdout.String())
