@@ -24,6 +24,8 @@ type Page struct {
 	Note string
 	// Changes are what would change the reserved bytes of the trace, the most useful first.
 	Changes []Change
+	// Growth compares the trace with another one, unless it is nil.
+	Growth *Growth
 	// Cards are the smallest memory that each allocator can finish the trace with.
 	Cards []Card
 	// Blocks are the blocks of the trace by tag, those with most bytes AtPeak first.

@@ -47,6 +47,7 @@ func Write(w io.Writer, p Page) error {
 <main>
 `, base64.StdEncoding.EncodeToString(sum[:]), p.Title, markup(palettes()+pageCSS))
 	d.header()
+	d.growth()
 	d.changes()
 	d.cards()
 	d.treemap()

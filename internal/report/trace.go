@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -78,11 +79,7 @@ func (d *document) blocks() {
 				heads("Tag", "live then", "blocks", "largest", "median age", "not freed")...)
 			shown := min(len(d.Blocks), mostTags)
 			for _, t := range d.Blocks[:shown] {
-				name := t.name()
-				if t.Category != "" {
-					name += ", " + t.Category
-				}
-				d.tagRow(name, t.cells())
+				d.tagRow(t.Name(), t.cells())
 			}
 			foot := markup("")
 			if others := d.Blocks[shown:]; len(others) > 0 {
@@ -108,11 +105,13 @@ func sum(all []TagBlocks) TagBlocks {
 	return whole
 }
 
-func (t TagBlocks) name() string {
-	if t.Tag == "" {
-		return "untagged"
+// Name returns the tag and its category.
+func (t TagBlocks) Name() string {
+	name := cmp.Or(clipped(t.Tag), "untagged")
+	if t.Category != "" {
+		name += ", " + t.Category
 	}
-	return clipped(t.Tag)
+	return name
 }
 
 // cells writes the cells of a row.

@@ -26,7 +26,7 @@ func tiles(all []TagBlocks) (groups []tile) {
 		if b.AtPeak <= 0 {
 			continue
 		}
-		t := tile{name: b.name(), bytes: b.AtPeak}
+		t := tile{name: cmp.Or(clipped(b.Tag), "untagged"), bytes: b.AtPeak}
 		if !known {
 			groups = append(groups, t)
 			continue

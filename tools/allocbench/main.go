@@ -65,6 +65,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		return err
 	case o.cards:
 		return o.printCards(ctx, stdout)
+	case o.since != "" && o.report == "":
+		_, err := o.growth(stdout)
+		return err
 	case o.exportRMM != "":
 		return o.export(stdout)
 	case o.draw != "":

@@ -37,7 +37,7 @@ type options struct {
 	completion                   string // a shell
 	csv, plots, with, readme     string
 	draw                         string
-	trace, traces, report        string
+	trace, traces, report, since string
 	check, cards                 bool
 	traceDevice                  int
 	exportRMM                    string
@@ -63,6 +63,7 @@ func (o *options) define() *flag.FlagSet {
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's CSV or a snapshot of torch.cuda.memory, plain or gzipped; runs no other scenario unless -scenario names some")
 	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that allocbench's README.md compares unless -allocator names others")
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
+	flags.StringVar(&o.since, "since", "", "say what grew since the trace in `file`, by tag, when most is live; without -report, measure nothing")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
 	flags.BoolVar(&o.cards, "cards", false, "find the smallest device in which each allocator finishes -trace, or each trace of -traces, and measure nothing")
@@ -111,6 +112,8 @@ func (o *options) valid() error {
 		return errors.New("-trace or -traces: one at a time")
 	case o.report != "" && o.trace == "":
 		return errors.New("-report needs -trace")
+	case o.since != "" && o.trace == "":
+		return errors.New("-since needs -trace")
 	case o.readme != "" && o.traces == "":
 		return errors.New("-readme needs -traces")
 	case o.draw != "" && o.plots == "":
@@ -162,7 +165,7 @@ func (o *options) outputs() []namedFile {
 
 // writesOver reports an output that is also a file of another flag.
 func (o *options) writesOver() error {
-	others := []namedFile{{"trace", o.trace}, {"with", o.with}, {"draw", o.draw}, {"readme", o.readme}}
+	others := []namedFile{{"trace", o.trace}, {"since", o.since}, {"with", o.with}, {"draw", o.draw}, {"readme", o.readme}}
 	if o.check {
 		others = append(others, namedFile{"csv", o.csv})
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"mlpool/internal/report"
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/draw"
 	"mlpool/tools/allocbench/internal/explain"
@@ -67,6 +69,20 @@ func (o *options) export(stdout io.Writer) error {
 	}
 	_, err = fmt.Fprintln(stdout, doc)
 	return err
+}
+
+// growth is -since.
+func (o options) growth(stdout io.Writer) (*report.Growth, error) {
+	after, _, err := replay.Read(o.trace, o.traceDevice)
+	if err != nil {
+		return nil, err
+	}
+	before, _, err := replay.Read(o.since, o.traceDevice)
+	if err != nil {
+		return nil, err
+	}
+	g := explain.Since(filepath.Base(o.since), before, after)
+	return g, explain.PrintSince(stdout, g)
 }
 
 // printCards is -cards.

@@ -40,6 +40,12 @@ func (s *session) writeReport(ctx context.Context) error {
 	if s.quick {
 		j.Note = "-quick makes too few calls to time them, so no time is shown."
 	}
+	if s.since != "" {
+		s.table.Printf("\n")
+		if j.Growth, err = s.growth(s.stdout); err != nil {
+			return err
+		}
+	}
 	s.startBar(j.Steps())
 	p, err := j.Page(ctx)
 	s.stopBar()

@@ -42,7 +42,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n", "\nThe trace has no stacks, so blocks are named by their sizes: record it with ",
+		"torch, request 1: 22.0 MiB reserved = 2.9 MiB live + 19.1 MiB:\n", "other pool", "22.0 MiB -> 4.0 MiB    this pool (tlsf)\n", "22.0 MiB  torch\n", "\nwhat is live when torch reserves most:\n     2.9 MiB  blocks of 2.9 MiB\n", "\nThe trace has no stacks, so blocks are named by their sizes: record it with ",
 		"\nreport in " + page + "\n\n19.1 MiB of the 22.0 MiB that torch reserves are not live, 17.1 MiB of them by slack (the driver was asked for more than the request needed). What would help most: this pool (tlsf). It would reserve 4.0 MiB instead of PyTorch's 22.0 MiB.\n",
 	} {
 		if !strings.Contains(stdout.String(), want) {
@@ -51,6 +51,32 @@ func TestReport(t *testing.T) {
 	}
 	if strings.Contains(text, "what the scenario itself costs") {
 		t.Error("none is on the page, and is not an allocator")
+	}
+}
+
+// TestSince compares two traces, by tag.
+func TestSince(t *testing.T) {
+	const tagged = "Thread,Time,Action,Pointer,Size,Stream,Tag\n"
+	before := writeTrace(t, "before.csv", tagged+"0,0,allocate,0x1,1048576,0,kept\n0,0,allocate,0x2,1048576,0,grows\n0,0,allocate,0x3,4194304,0,goes\n")
+	after := writeTrace(t, "after.csv", tagged+"0,0,allocate,0x1,1048576,0,kept\n0,0,allocate,0x2,9437184,0,grows\n0,0,allocate,0x3,2097152,0,new\n0,0,free,0x2,9437184,0,grows\n")
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, args := range [][]string{nil, {"-quick", "-allocator", "tlsf", "-report", page}} {
+		var out bytes.Buffer
+		ok(t, run(t.Context(), append([]string{"-trace", after, "-since", before}, args...), &out, io.Discard, nullMachine))
+		const want = `what grew since before.csv, each when most is live: 6.0 MiB -> 12.0 MiB, +6.0 MiB
+     +8.0 MiB     1.0 MiB -> 9.0 MiB     grows
+     −4.0 MiB     4.0 MiB -> 0 B         goes
+     +2.0 MiB         0 B -> 2.0 MiB     new
+`
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q: no %q in\n%s", args, want, out.String())
+		}
+	}
+	if text := readText(t, page); !strings.Contains(text, "What grew") || !strings.Contains(text, "6.0 MiB in before.csv, 12.0 MiB now") {
+		t.Error("the page does not say what grew")
+	}
+	if err := run(t.Context(), []string{"-since", before}, io.Discard, io.Discard, nil); err == nil {
+		t.Error("-since without a trace is no error")
 	}
 }
 

@@ -29,6 +29,7 @@ type Job struct {
 	Warm     map[string][]float64 // ns a call of each replay, by contender
 	Step     func()               // is called steps times
 	Note     string               // of the page
+	Growth   *report.Growth       // of the page
 }
 
 // Steps returns how often page calls step.
@@ -36,7 +37,7 @@ func (j *Job) Steps() int { return 2*len(j.Among) + 1 }
 
 // Page replays the trace on each contender. If ctx is done the page is not complete.
 func (j *Job) Page(ctx context.Context) (p report.Page, err error) {
-	p = report.Page{Title: j.Name + ", " + time.Now().Format("2 January 2006"), Replay: true, Turns: true, Note: j.Note}
+	p = report.Page{Title: j.Name + ", " + time.Now().Format("2 January 2006"), Replay: true, Turns: true, Note: j.Note, Growth: j.Growth}
 	facts := j.facts()
 	for _, c := range j.Among {
 		rec, err := recordHistory(ctx, j.Machine, c, j.Requests)

@@ -11,6 +11,9 @@ import (
 	"mlpool/internal/text"
 )
 
+// mostLive is how many tags of live blocks are printed.
+const mostLive = 6
+
 // Print prints the tables of a report.
 func Print(w io.Writer, p report.Page) error {
 	var b strings.Builder
@@ -30,6 +33,12 @@ func Print(w io.Writer, p report.Page) error {
 			for _, h := range g.Holders[c][:min(len(g.Holders[c]), 2)] {
 				fmt.Fprintf(&b, "  %10s    %s: %s\n", "", text.Bytes(h.Bytes), holdersText(h, m.MS))
 			}
+		}
+	}
+	if len(p.Blocks) > 0 && p.Blocks[0].AtPeak > 0 {
+		fmt.Fprintf(&b, "\nwhat is live when %s reserves most:\n", p.Runs[0].Name)
+		for _, t := range p.Blocks[:min(len(p.Blocks), mostLive)] {
+			fmt.Fprintf(&b, "  %10s  %s\n", text.Bytes(t.AtPeak), t.Name())
 		}
 	}
 	if len(p.Changes) > 0 {
