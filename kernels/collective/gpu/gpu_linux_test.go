@@ -169,7 +169,11 @@ func rank(what string) (err error) {
 			free(),
 			refused("in memory that was freed", collective.Updates{W: at, X: x, N: n}))
 	}
-	return errors.Join(err, stream.Close(), c.Close(), w.Leave(nil))
+	err = errors.Join(err, stream.Close(), c.Close(), w.Leave(nil))
+	if maps, _ := os.ReadFile("/proc/self/maps"); bytes.Contains(maps, []byte("emulated shared memory")) {
+		err = errors.Join(err, errors.New("memory of a rank is still mapped after Close"))
+	}
+	return err
 }
 
 // allocation is AllocSymmetric, or another way to get memory.
