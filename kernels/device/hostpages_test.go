@@ -3,7 +3,6 @@
 package device
 
 import (
-	"bytes"
 	"errors"
 	"runtime/debug"
 	"strings"
@@ -84,67 +83,6 @@ func touches(addr uintptr) (ok bool) {
 }
 
 var sink byte
-
-// TestHostPages writes to memory through one address and reads it through another.
-func TestHostPages(t *testing.T) {
-	d := newMappable(t)
-	if free, total, err := d.MemInfo(); total-free != 3*hostPage || err != nil {
-		t.Errorf("%d of %d bytes free with 3 pages: %v", free, total, err)
-	}
-	if touches(d.at(0)) {
-		t.Error("an address without memory can be read")
-	}
-	d.must(errors.Join(d.MapPages(d.at(0), d.one, hostPage), d.MapPages(d.at(1), d.two, 2*hostPage), d.MapPages(d.at(3), d.one, hostPage)))
-
-	all := d.bytesAt(0, 3) // a block over both
-	if n := bytes.Count(all, []byte{0}); n != len(all) {
-		t.Errorf("%d of %d bytes of new memory are not 0", len(all)-n, len(all))
-	}
-	for i := range all {
-		all[i] = byte(i / 1000)
-	}
-	want := bytes.Clone(all)
-	if !bytes.Equal(d.bytesAt(3, 1), want[:hostPage]) {
-		t.Error("the second address shows other bytes")
-	}
-	d.bytesAt(3, 1)[hostPage-1] = 255
-	if all[hostPage-1] != 255 || all[hostPage] != want[hostPage] {
-		t.Error("a write through the second address is not seen through the first, or goes too far")
-	}
-	if n, err := d.Differing(d.at(1), 7, 4, 0); n != 1 || err != nil {
-		t.Errorf("Differing: %d words, %v", n, err)
-	}
-
-	d.must(errors.Join(d.UnmapPages(d.at(0), hostPage), d.UnmapPages(d.at(1), 2*hostPage)))
-	for _, i := range []int{0, 1, 2} {
-		if touches(d.at(i)) {
-			t.Errorf("page %d can be read after UnmapPages", i)
-		}
-	}
-	d.must(d.MapPages(d.at(0), d.two, 2*hostPage))
-	if !bytes.Equal(d.bytesAt(0, 2), want[hostPage:]) || d.bytesAt(3, 1)[hostPage-1] != 255 {
-		t.Error("memory that moved has other bytes")
-	}
-
-	held := d.fileBytes()
-	d.must(d.UnmapPages(d.at(0), 2*hostPage))
-	d.must(d.ReleasePages(d.two))
-	if now := d.fileBytes(); held != 3*hostPage || now != hostPage {
-		t.Errorf("the system gave %d bytes for 3 pages, %d after the release of 2", held, now)
-	}
-	var err error
-	d.two, err = d.CreatePages(2 * hostPage)
-	d.must(err)
-	d.must(d.MapPages(d.at(0), d.two, 2*hostPage))
-	if n := bytes.Count(d.bytesAt(0, 2), []byte{0}); n != 2*hostPage {
-		t.Errorf("%d bytes of memory created anew are not 0", 2*hostPage-n)
-	}
-	d.must(errors.Join(d.UnmapPages(d.at(0), 2*hostPage), d.UnmapPages(d.at(3), hostPage)))
-	d.close()
-	d.one, err = d.CreatePages(hostPage) // in a new file
-	d.must(err)
-	d.must(d.ReleasePages(d.one))
-}
 
 // TestHostPagesRefused makes calls that must only return an error.
 func TestHostPagesRefused(t *testing.T) {

@@ -106,31 +106,6 @@ func TestProfileOfAChangingClock(t *testing.T) {
 	}
 }
 
-// TestProfileRounds counts steps: n by operation, n as a whole, and one more in each round.
-func TestProfileRounds(t *testing.T) {
-	for _, c := range []struct {
-		late         bool // the device is done after the calls
-		n, wantSteps int
-	}{
-		{false, 1, 3}, {false, 250, 2*250 + 250}, {false, 2500, 2*2500 + 1000},
-		{true, 1, 3}, {true, 20, 2*20 + 1}, {true, 250, 2*250 + 2},
-	} {
-		var q Queue = &tickQueue{marks: map[int]time.Duration{}}
-		if c.late {
-			q = &lateQueue{tickQueue: tickQueue{marks: map[int]time.Duration{}}}
-		}
-		b := newBench(t, q, true)
-		steps := 0
-		p, err := b.Profile(c.n, func() error {
-			steps++
-			return b.step(0, 10, 0)
-		})
-		if err != nil || p.Steps != c.n || steps != c.wantSteps {
-			t.Errorf("late %t: error %v, a profile of %d steps that did %d, want %d and %d", c.late, err, p.Steps, steps, c.n, c.wantSteps)
-		}
-	}
-}
-
 // TestProfileOfDgradWgrad counts the work of a dgrad and its wgrad in one launch.
 func TestProfileOfDgradWgrad(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
@@ -167,22 +142,6 @@ func TestProfileOfTransposes(t *testing.T) {
 		if p.Ops[i] != want[i] {
 			t.Errorf("%+v, want %+v", p.Ops[i], want[i])
 		}
-	}
-}
-
-// TestProfileOfAGroup counts the bytes of images in a group of wgrads, also with another of the same
-// shape.
-func TestProfileOfAGroup(t *testing.T) {
-	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
-	w, top, x, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12)
-	p, err := b.Profile(2, func() error {
-		images, _ := b.Gather(b.images, b.labels, b.indices, 0, 12)
-		b.Backward([]Tensor{w, top}, []Tensor{images, x}, dy, dy, 1)
-		return b.EndStep()
-	})
-	want := OpTime{"wgrad+sgd", "2×[12,12]·[12,12]", 1, 10 * time.Microsecond, 2 * 2 * 12 * 12 * 12, 12*12 + 4*7*12*12}
-	if err != nil || len(p.Ops) != 1 || p.Ops[0] != want {
-		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
 	}
 }
 
