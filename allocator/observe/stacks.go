@@ -47,12 +47,13 @@ const (
 	plumbing             // of allocators and of what calls them for any operation
 	named
 	node // of autograd's graph
-	user // Python code that is not PyTorch's
+	user // Python code that is neither PyTorch's nor of Python's own library
 )
 
 var (
-	everywhere = regexp.MustCompile(`\?\?|unwind::|CapturedTraceback|gather_with_cpp|^_start$|^__libc_start|^clone3?$|start_thread|native_thread_routine|default_error_condition|^_?Py[A-Z_]|_vectorcall|^cfunction_`)
+	everywhere = regexp.MustCompile(`\?\?|unwind::|CapturedTraceback|gather_with_cpp|^_start$|^__libc_start|^clone3?$|start_thread|native_thread_routine|default_error_condition|^_?Py[A-Z_]|_vectorcall|^cfunction_|^slot_tp_|^type_call|^pymain`)
 	serving    = regexp.MustCompile(`[Aa]llocat(or|e\()|[Mm]alloc\b|\b_?empty|TensorImpl|StorageImpl|set_output|create_out|resize_|^c10::(impl|Dispatcher|detail)|^at::_ops|wrapper_|VariableType|autograd::(Engine|Node|python)|^rmm::`)
+	standard   = regexp.MustCompile(`/lib/python3[.\d]*/[^/]+\.py$`) // such as contextlib.py
 	nodeName   = regexp.MustCompile(`^torch::autograd::(?:\w+::)*([\w<>:]+)::apply(?:\(|$)`)
 )
 
@@ -63,11 +64,11 @@ var categoryOf = []struct {
 	frame *regexp.Regexp
 }{
 	{Workspace, regexp.MustCompile(`(?i)workspace|CUDABlasHandle|CublasHandle|run_conv_plan|cub::|thrust::`)},
-	{Gradients, regexp.MustCompile(`^torch::autograd::.*::apply(\(|$)|c10d::Reducer|^_?(backward|make_grads|engine_run_backward|backward_impl)\b`)},
-	{OptimizerState, regexp.MustCompile(`^_?(init_group|init_state|lazy_init_state)\b.* .*(?i)/optim`)},
+	{Gradients, regexp.MustCompile(`^torch::autograd::.*::apply(\(|$)|c10d::Reducer|^_?(backward|make_grads|engine_run_backward|backward_impl|foreach_reduce|post_backward\w*)\b|/nn/parallel/distributed\.py`)},
+	{OptimizerState, regexp.MustCompile(`^_?(init_group|init_state|lazy_init_state|load_state_dict|process_value\w*|cast) .*(?i)/optim`)},
 	{Workspace, regexp.MustCompile(` .*/torch/optim/|^step .*(?i)optim`)},
-	{Parameters, regexp.MustCompile(`^(_apply|to_empty|load_state_dict|_load_from_state_dict|from_pretrained|reset_parameters) |^__init__ .*/torch/nn/| .*/torch/nn/(init|parameter)\.py| .*/safetensors/`)},
-	{Activations, regexp.MustCompile(`^(forward|_call_impl) `)},
+	{Parameters, regexp.MustCompile(`^(_apply|to_empty|load_state_dict|_load_from_state_dict|from_pretrained|reset_parameters|foreach_all_gather|_?unshard) |^__init__ .*/torch/nn/| .*/torch/nn/(init|parameter)\.py| .*/safetensors/|/fsdp/_flat_param\.py`)},
+	{Activations, regexp.MustCompile(`^(forward|_call_impl) |/torch/nn/functional\.py`)},
 }
 
 // frame returns the number of a frame.
@@ -111,7 +112,7 @@ func (n *names) lookAt(f frame) look {
 		}
 	}
 	switch {
-	case script && !strings.Contains(file, "/torch/") && !strings.Contains(file, "??"):
+	case script && !strings.Contains(file, "/torch/") && !strings.Contains(file, "??") && !standard.MatchString(file):
 		l.rank, n.python = user, true
 	case name == "" || everywhere.MatchString(name):
 		l.rank = unnamed

@@ -47,6 +47,7 @@ func TestTags(t *testing.T) {
 		{"a tag of question marks", []any{at("??", "tag", 0)}, "??"},
 		{"a name that is too long", []any{at(strings.Repeat("f", longestText+1), "f.py", 1), outer}, "<module> train.py:90"},
 		{"no frame of a call", []any{pairs{"name", 5, "filename", nil}, 7, outer}, "<module> train.py:90"},
+		{"of Python's library", []any{at("inner", "/usr/lib/python3.12/contextlib.py", 81), mine}, "forward model.py:12"},
 		{"no line", []any{pairs{"name", "f", "filename", "f.py"}}, "f f.py"},
 	} {
 		for _, protocol := range []int{2, 4} {
@@ -90,6 +91,9 @@ func TestCategories(t *testing.T) {
 		{[]any{torch("_multi_tensor_adam", "optim/adam.py"), torch("step", "optim/adam.py"), main}, "<module> train.py:90", Workspace},
 		{[]any{torch("__init__", "nn/modules/linear.py"), at("__init__", "model.py", 5), main}, "__init__ model.py:5", Parameters},
 		{[]any{torch("convert", "nn/modules/module.py"), torch("_apply", "nn/modules/module.py"), main}, "<module> train.py:90", Parameters},
+		{[]any{torch("_process_value_according_to_param_policy", "optim/optimizer.py"), torch("load_state_dict", "optim/optimizer.py"), main}, "<module> train.py:90", OptimizerState},
+		{[]any{torch("foreach_all_gather", "distributed/fsdp/_fully_shard/_fsdp_collectives.py"), torch("_call_impl", "nn/modules/module.py"), main}, "<module> train.py:90", Parameters},
+		{[]any{torch("cross_entropy", "nn/functional.py"), main}, "<module> train.py:90", Activations},
 		{nil, "", Gradients}, // of a thread without Python
 	} {
 		tr := read(t, dump(4, oneDevice(with(alloc(1, 5, 0), main), with(alloc(2, 5, 0), c.frames...))))
