@@ -54,7 +54,7 @@ func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 	for name, f := range map[string]func(*suite){
 		"Large": (*suite).largeGEMMs, "Small": (*suite).smallGEMMs, "Few": (*suite).fewGEMMs,
 		"Groups": (*suite).groups, "DgradWgrad": (*suite).dgradWgrads, "Transposed": (*suite).transposes,
-		"Order": (*suite).orders, "Candidates": (*suite).candidates,
+		"Order": (*suite).orders, "Candidates": (*suite).candidates, "Empty": (*suite).emptyGEMMs,
 	} {
 		t.Run("GEMM"+name, func(t *testing.T) {
 			impl := newImpl(t)
@@ -71,7 +71,6 @@ func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 
 // empty checks that operations on no elements return no error and write nothing.
 func (s *suite) empty() {
-	s.emptyGEMMs()
 	f, v, none := func() []float32 { return output(0) }, func() any { return s.outputValues(0) }, s.labels(0, 1)
 	for _, c := range []Call{
 		{op: activateOp(0), arrays: arrays{v(), f()}},

@@ -66,11 +66,11 @@ bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device()
 
 // With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
 bool bf16_wgrad_fits(const Gemm &g) {
-  if (g.indices) return aligned_operands(g);
-  return g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
+  if (g.indices) return aligned_operands(g) && g.k > 0;
+  return g.k > 0 && g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
 }
 
-bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k <= 2048 && bf16_skinny_tiles(g) <= 2 * device().sms; }
+bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k > 0 && g.k <= 2048 && bf16_skinny_tiles(g) <= 2 * device().sms; }
 
 // The least multiplications of warpgroup MMA. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
@@ -161,7 +161,7 @@ const Row rows[] = {
      bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
-    {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && (g.m <= 256 || g.indices); }, bf16_low},
+    {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && g.k > 0 && (g.m <= 256 || g.indices); }, bf16_low},
     // Rows that are not whole chunks of eight.
     {"bf16-unaligned", ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_values(g); }, bf16_unaligned},
     // Shapes that fill the GPU, and others.
