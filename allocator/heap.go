@@ -11,11 +11,7 @@ import (
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
 	h := &heap{pool: p, stream: s, borrowedAt: -borrowEvery}
-	o := block.Options{Strategy: p.opt.Strategy}
-	if make := p.opt.Placement; make != nil {
-		o.Chooser = func() block.Chooser { return chooser{make()} }
-	}
-	h.Init(h, o)
+	h.Init(h, p.strategy)
 	h.pages.Heap, h.pages.Owner = &h.Heap, h
 	h.waiting.Init(&p.users, &p.events, h)
 	return h

@@ -16,11 +16,11 @@ func (p *Pool) newSpace() (*space, error) {
 	kind := p.opt.Segments
 	paged, ok := p.driver.driver.(PageDriver)
 	switch {
-	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
+	case kind == SegmentsMalloc || kind == "" && (!ok || p.strategy.Rigid):
 		return whole, nil
 	case !ok:
 		return nil, fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
-	case block.IsRigid(p.opt.Strategy):
+	case p.strategy.Rigid:
 		return nil, fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
 	}
 	page, err := paged.PageSize()

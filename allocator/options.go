@@ -149,9 +149,6 @@ func (o *PoolOptions) check() error {
 	if !slices.Contains(Strategies(), o.Strategy) {
 		return fmt.Errorf("allocator: no strategy %q; there are %q", o.Strategy, Strategies())
 	}
-	if o.Placement == nil {
-		o.Placement = textbookOf(o.Strategy).make
-	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = defaultSegment
 	}

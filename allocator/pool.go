@@ -18,7 +18,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Pool{opt: o, driver: meter{driver: d}}
+	p := &Pool{opt: o, strategy: o.strategy(), driver: meter{driver: d}}
 	p.driver.copier, _ = d.(HostCopier)
 	p.events.Driver = &p.driver
 	if err := p.limit(); err != nil {
@@ -267,7 +267,7 @@ func (p *Pool) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block
 	if at.Unit == 0 {
 		return p.Alloc(bytes, s, tag)
 	}
-	if block.IsRigid(p.opt.Strategy) {
+	if p.strategy.Rigid {
 		return Block{}, fmt.Errorf("allocator: strategy %s aligns no block: %w", p.opt.Strategy, errors.ErrUnsupported)
 	}
 	return p.allocSlowly(bytes, at, s, tag)

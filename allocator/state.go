@@ -27,8 +27,9 @@ type Pool struct {
 	heaps   atomic.Pointer[heapTable]
 	unowned *heap // of no stream: memory that no work uses
 
-	users  order.Users
-	events order.Events
+	users    order.Users
+	events   order.Events
+	strategy block.Strategy
 
 	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
 	// several heaps be held. The locks of users and events are taken last.

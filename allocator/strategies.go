@@ -1,9 +1,6 @@
 package allocator
 
 import (
-	"cmp"
-	"slices"
-
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/strategy"
 )
@@ -15,21 +12,26 @@ type Placement = strategy.Placement
 type FreeBlock = strategy.FreeBlock
 
 // DefaultStrategy is the strategy of a pool by default.
-const DefaultStrategy = block.DefaultStrategy
+const DefaultStrategy = "tlsf"
 
-// A textbook is a strategy of package strategy. The others are in package block.
-type textbook struct {
-	name, about string
-	make        func() Placement
-}
-
-// textbooks are the strategies of package strategy. A new one also needs a row in the table compared of
+// strategies are the values of PoolOptions.Strategy. A new one also needs a row in the table compared of
 // tools/allocbench/internal/draw/strategies.go, which says when to pick it.
-var textbooks = []textbook{
-	{"bestfit", "takes the smallest block that is large enough", func() Placement { return new(strategy.BestFit) }},
-	{"firstfit", "takes the block with the lowest address that is large enough", func() Placement { return new(strategy.FirstFit) }},
-	{"nextfit", "takes the next block that is large enough, behind the one that it took last", func() Placement { return new(strategy.NextFit) }},
-	{"worstfit", "takes the largest block", func() Placement { return new(strategy.WorstFit) }},
+var strategies = [...]struct {
+	name, about string
+	of          block.Strategy
+}{
+	{DefaultStrategy, "finds a good fit in constant time and caches recurring sizes", block.TLSF},
+	{"sizeclass", "rounds up to eight sizes for each power of two, coalesces only before it grows", block.SizeClass},
+	{"buddy", "halves blocks of powers of two, of segments that are not virtual", block.Buddy},
+	{"arena", "takes the end of a segment, and looks at holes where no end is large enough", block.Arena},
+	{"slab", "cuts sizes up to 32 KiB from slabs of one size, leaves larger ones to tlsf", block.Slab},
+	{"bestfit", "takes the smallest block that is large enough",
+		block.Chosen(func() Placement { return new(strategy.BestFit) })},
+	{"firstfit", "takes the block with the lowest address that is large enough",
+		block.Chosen(func() Placement { return new(strategy.FirstFit) })},
+	{"nextfit", "takes the next block that is large enough, behind the one that it took last",
+		block.Chosen(func() Placement { return new(strategy.NextFit) })},
+	{"worstfit", "takes the largest block", block.Chosen(func() Placement { return new(strategy.WorstFit) })},
 }
 
 // Strategies returns the values of PoolOptions.Strategy, the default first: tlsf, sizeclass, buddy, arena,
@@ -40,9 +42,8 @@ var textbooks = []textbook{
 // number of free blocks in the heap. So is that of an arena's Alloc if no end of a segment is large
 // enough. With the others the time does not depend on that number; before the heap grows, sizeclass
 // and slab coalesce freed blocks, each once.
-func Strategies() []string {
-	names := block.Strategies()
-	for _, s := range textbooks {
+func Strategies() (names []string) {
+	for _, s := range strategies {
 		names = append(names, s.name)
 	}
 	return names
@@ -51,20 +52,23 @@ func Strategies() []string {
 // DescribeStrategy describes one of Strategies in a line that may follow its name, or returns "" for
 // another name.
 func DescribeStrategy(name string) string {
-	return cmp.Or(textbookOf(name).about, block.Describe(name))
-}
-
-// textbookOf returns the textbook of a name, or a zero one if there is none.
-func textbookOf(name string) textbook {
-	if i := slices.IndexFunc(textbooks, func(t textbook) bool { return t.name == name }); i >= 0 {
-		return textbooks[i]
+	for _, s := range strategies {
+		if s.name == name {
+			return s.about
+		}
 	}
-	return textbook{}
+	return ""
 }
 
-// chooser adapts a Placement to package block.
-type chooser struct{ Placement }
-
-func (c chooser) Insert(n *block.Node)        { c.Placement.Insert((*FreeBlock)(n)) }
-func (c chooser) Remove(n *block.Node)        { c.Placement.Remove((*FreeBlock)(n)) }
-func (c chooser) Find(size int64) *block.Node { return (*block.Node)(c.Placement.Find(size)) }
+// strategy returns the strategy that the options name, or that their Placement makes.
+func (o *PoolOptions) strategy() block.Strategy {
+	if o.Placement != nil {
+		return block.Chosen(o.Placement)
+	}
+	for _, s := range strategies {
+		if s.name == o.Strategy {
+			return s.of
+		}
+	}
+	return block.Strategy{}
+}

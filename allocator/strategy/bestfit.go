@@ -1,9 +1,6 @@
 package strategy
 
-import (
-	"cmp"
-	"slices"
-)
+import "sort"
 
 // BestFit takes the smallest block that is large enough; of several, the one with the lowest address.
 //
@@ -18,8 +15,8 @@ type BestFit struct {
 }
 
 // smallestFirst is the order of sizes, and of addresses among blocks of one size.
-func smallestFirst(a, b *FreeBlock) int {
-	return cmp.Or(cmp.Compare(a.Size(), b.Size()), byAddress(a, b))
+func smallestFirst(a, b *FreeBlock) bool {
+	return a.Size() < b.Size() || a.Size() == b.Size() && byAddress(a, b)
 }
 
 // Insert implements [Placement].
@@ -30,9 +27,7 @@ func (f *BestFit) Remove(b *FreeBlock) { f.free.remove(b, smallestFirst) }
 
 // Find implements [Placement].
 func (f *BestFit) Find(size int64) *FreeBlock {
-	i, _ := slices.BinarySearchFunc(f.free, size, func(b *FreeBlock, size int64) int {
-		return cmp.Compare(b.Size(), size)
-	})
+	i := sort.Search(len(f.free), func(i int) bool { return f.free[i].Size() >= size })
 	if i == len(f.free) {
 		return nil
 	}

@@ -46,26 +46,22 @@ package strategy
 
 import "mlpool/allocator/internal/block"
 
-// A Placement chooses among the free blocks of one heap, which is the memory of one stream. The pool does
-// the rest: it splits the block that Find returns, coalesces freed blocks with free neighbours, orders
-// streams, and gets memory elsewhere if Find returns nil. It calls a Placement from one goroutine at a time.
-// A Placement must not call the pool.
-type Placement interface {
-	// Insert adds a free block, whose address and size stay the same until Remove.
-	Insert(b *FreeBlock)
-	// Remove removes a block that is no longer free.
-	Remove(b *FreeBlock)
-	// Find returns an inserted block of size bytes or more, or nil if there is none. The block stays
-	// inserted until Remove. The pool treats any other block as nil.
-	Find(size int64) *FreeBlock
-}
+// A Placement chooses among the free blocks of one heap, which is the memory of one stream. It has three
+// methods:
+//
+//	Insert(b *FreeBlock)          adds a free block, whose address and size stay the same until Remove
+//	Remove(b *FreeBlock)          removes a block that is no longer free
+//	Find(size int64) *FreeBlock   returns an inserted block of size bytes or more, or nil if there is none
+//
+// For a request the pool calls Find, then Remove with the block found and, if the block is larger than the
+// request, Insert with the rest. If Find returns nil or a block that is not inserted, the pool gets memory
+// elsewhere. When a block is freed, the pool removes its free neighbours, and inserts the block that they make
+// together. It may also remove a block that Find did not choose.
+//
+// The pool calls a Placement from one goroutine at a time. A Placement must not call the pool.
+type Placement = block.Placement
 
-// A FreeBlock is free memory of one segment, for a [Placement] to choose from. It must not be used
-// after Remove: the pool may insert it again for other memory.
-type FreeBlock block.Node
-
-// Addr returns the block's address.
-func (b *FreeBlock) Addr() uintptr { return (*block.Node)(b).Addr() }
-
-// Size returns the block's bytes, a multiple of 256.
-func (b *FreeBlock) Size() int64 { return (*block.Node)(b).Size() }
+// A FreeBlock is free memory of one segment, for a [Placement] to choose from. Addr returns its address, and
+// Size its bytes, a multiple of 256. It must not be used after Remove: the pool may insert it again for other
+// memory.
+type FreeBlock = block.FreeBlock

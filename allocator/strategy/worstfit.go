@@ -1,7 +1,5 @@
 package strategy
 
-import "cmp"
-
 // WorstFit takes the largest block; of several, the one with the lowest address.
 //
 // The idea is that what is left over is large enough to be of use. But it cuts the block that a large request
@@ -11,8 +9,8 @@ type WorstFit struct {
 }
 
 // largestFirst is the order of falling sizes, and of addresses among blocks of one size.
-func largestFirst(a, b *FreeBlock) int {
-	return cmp.Or(cmp.Compare(b.Size(), a.Size()), byAddress(a, b))
+func largestFirst(a, b *FreeBlock) bool {
+	return a.Size() > b.Size() || a.Size() == b.Size() && byAddress(a, b)
 }
 
 // Insert implements [Placement].

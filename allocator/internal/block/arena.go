@@ -26,9 +26,6 @@ func (a *arena) find(size int64) *Node {
 
 func (a *arena) insert(n *Node) { a.listOf(n).push(n) }
 
-// visitsAll says that visit calls f for every free block, however small.
-func (a *arena) visitsAll() {}
-
 func (a *arena) visit(min int64, f func(n *Node)) {
 	a.ends.visit(min, f)
 	a.holes.visit(min, f)

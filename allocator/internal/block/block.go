@@ -16,11 +16,11 @@
 //   - A record is never given to another heap, and its owner's part of it stays as it is
 //     when the record describes other memory.
 //
-// A strategy chooses among free blocks: one of this package, or a [Chooser]. In front of tlsf a cache keeps
+// A strategy chooses among free blocks: one of this package, or a [Placement]. In front of tlsf a cache keeps
 // the last blocks freed as they are.
 //
 // A heap knows no stream, no lock and no driver. Its caller calls it from one goroutine at a time,
-// chooses its behaviour with [Options], and as its [Owner] makes the records and takes freed blocks that
+// chooses its [Strategy], and as its [Owner] makes the records and takes freed blocks that
 // are in no range. Memory comes as ranges: [Heap.Hold] adds one, [Heap.Join] joins neighbours,
 // [Heap.Cut] cuts bytes out of a free block, [Heap.Remove] removes them from the heap, and
 // [Heap.Changes] lists the blocks that became free, or are no longer free, since the last call.

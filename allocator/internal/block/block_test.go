@@ -20,14 +20,14 @@ func (o *owner) NewNode() *Node {
 
 func (o *owner) FreeApart(n *Node) { o.freed = append(o.freed, n) }
 
-// highest is a Chooser: of the blocks that fit, the one with the highest address.
-type highest struct{ blocks []*Node }
+// highest is a Placement: of the blocks that fit, the one with the highest address.
+type highest struct{ blocks []*FreeBlock }
 
-func (c *highest) Insert(n *Node) { c.blocks = append(c.blocks, n) }
-func (c *highest) Remove(n *Node) {
-	c.blocks = slices.DeleteFunc(c.blocks, func(o *Node) bool { return o == n })
+func (c *highest) Insert(n *FreeBlock) { c.blocks = append(c.blocks, n) }
+func (c *highest) Remove(n *FreeBlock) {
+	c.blocks = slices.DeleteFunc(c.blocks, func(o *FreeBlock) bool { return o == n })
 }
-func (c *highest) Find(size int64) (best *Node) {
+func (c *highest) Find(size int64) (best *FreeBlock) {
 	for _, n := range c.blocks {
 		if n.Size() >= size && (best == nil || n.Addr() > best.Addr()) {
 			best = n
@@ -46,9 +46,9 @@ type model struct {
 	free  map[*Node]Change
 }
 
-func newModel(o Options) *model {
+func newModel(s Strategy) *model {
 	m := &model{Heap: new(Heap), owner: new(owner), next: 1 << 20, free: map[*Node]Change{}}
-	m.Init(m.owner, o)
+	m.Init(m.owner, s)
 	return m
 }
 
@@ -179,7 +179,7 @@ func (m *model) play(data []byte) error {
 
 // cut cuts bytes out of the middle of a free block.
 func (m *model) cut(size int64) {
-	if m.opt.Chooser == nil && IsRigid(m.opt.Strategy) {
+	if m.strategy.Rigid {
 		return
 	}
 	m.Flush()
@@ -193,24 +193,21 @@ func (m *model) cut(size int64) {
 	m.live, m.sizes = append(m.live, n), append(m.sizes, size)
 }
 
-// options are one heap for each strategy, and one for a Chooser.
-func options() map[string]Options {
-	all := map[string]Options{"chooser": {Chooser: func() Chooser { return &highest{} }}}
-	for _, s := range Strategies() {
-		all[s] = Options{Strategy: s}
-	}
-	return all
+// strategies are those of this package, and one of a Placement.
+var strategies = map[string]Strategy{
+	"tlsf": TLSF, "sizeclass": SizeClass, "buddy": Buddy, "arena": Arena, "slab": Slab,
+	"chosen": Chosen(func() Placement { return new(highest) }),
 }
 
 func TestHeap(t *testing.T) {
-	for name, o := range options() {
+	for name, s := range strategies {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			data := make([]byte, 3*2000)
 			for i := range data {
 				data[i] = byte(r.Uint32())
 			}
-			m := newModel(o)
+			m := newModel(s)
 			if err := m.play(data); err != nil {
 				t.Fatal(err)
 			}
@@ -228,8 +225,8 @@ func TestHeap(t *testing.T) {
 func FuzzHeap(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 0, 2, 0, 3, 0, 0, 7, 4, 0, 5, 0, 0, 6, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for name, o := range options() {
-			if err := newModel(o).play(data[:min(len(data), 300)]); err != nil {
+		for name, s := range strategies {
+			if err := newModel(s).play(data[:min(len(data), 300)]); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
@@ -238,11 +235,11 @@ func FuzzHeap(f *testing.F) {
 
 // TestRanges joins neighbours and takes bytes out of the middle of them.
 func TestRanges(t *testing.T) {
-	for name, o := range options() {
-		if o.Strategy != "" && IsRigid(o.Strategy) {
+	for name, s := range strategies {
+		if s.Rigid {
 			continue
 		}
-		m := newModel(o)
+		m := newModel(s)
 		left, right := &Range{Addr: 0, Size: 40 * unit}, &Range{Addr: 40 * unit, Size: 20 * unit}
 		for _, g := range []*Range{left, right} {
 			m.Coalesce(m.Hold(g))
@@ -261,7 +258,7 @@ func TestRanges(t *testing.T) {
 
 // TestApart frees a block that is in no range, also from the cache.
 func TestApart(t *testing.T) {
-	m := newModel(Options{Strategy: DefaultStrategy})
+	m := newModel(TLSF)
 	n := m.Apart(1<<30, 8*unit)
 	n.State = Owned
 	m.Recycle(n)

@@ -8,16 +8,10 @@ type Owner interface {
 	FreeApart(n *Node)
 }
 
-// Options are the options of a heap.
-type Options struct {
-	Strategy string         // one of Strategies
-	Chooser  func() Chooser // makes strategies in place of that one, unless it is nil
-}
-
 // A Heap has the blocks of some ranges.
 type Heap struct {
-	owner Owner
-	opt   Options
+	owner    Owner
+	strategy Strategy
 
 	place placement
 	cache cache
@@ -31,9 +25,9 @@ type Heap struct {
 }
 
 // Init makes h a heap without memory.
-func (h *Heap) Init(owner Owner, o Options) {
-	h.owner, h.opt = owner, o
-	h.place, h.cache.off = newPlacement(&o)
+func (h *Heap) Init(owner Owner, s Strategy) {
+	h.owner, h.strategy = owner, s
+	h.place, h.cache.off = s.make(), !s.cached
 }
 
 // Recycle makes n, which is in no list, free. A cache keeps it as it is; otherwise n joins its free

@@ -120,9 +120,9 @@ func (h *Heap) Changes() (all []Change, ok bool) {
 }
 
 // Watch calls visit for the free blocks of min bytes or more, and starts the log of Changes. If the
-// strategy does not list blocks by size, smaller ones count too.
+// strategy does not sort blocks by size, smaller ones count too.
 func (h *Heap) Watch(min int64, visit func(c *Change)) {
-	if _, all := h.place.(interface{ visitsAll() }); all {
+	if h.strategy.unsorted && h.SmallLimit() == 0 {
 		min = 0
 	}
 	h.changes = changes{kept: true, all: h.changes.all[:0], min: min, limit: h.changes.limit}

@@ -22,12 +22,12 @@ func TestTakeBest(t *testing.T) {
 		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}, {Addr: 5*page + 256, Size: 2 * page}}, 512, 6 * page},
 		{Place{Unit: page}, [2]Range{{Addr: 256, Size: 4 * page}, {Addr: 5*page + 256, Size: page}}, 512, page},
 	} {
-		for _, s := range strategies {
-			if s.rigid {
+		for name, s := range strategies {
+			if s.Rigid {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s/%+v", s.name, c), func(t *testing.T) {
-				m := newModel(Options{Strategy: s.name})
+			t.Run(fmt.Sprintf("%s/%+v", name, c), func(t *testing.T) {
+				m := newModel(s)
 				for _, g := range c.ranges {
 					if g.Size > 0 {
 						m.Coalesce(m.Hold(&g))

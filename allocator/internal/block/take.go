@@ -141,21 +141,3 @@ func (h *Heap) LargestFree() (largest int64) {
 	}
 	return largest
 }
-
-// SeparateSmall has blocks of less than limit bytes cut from ranges that are Small.
-func (h *Heap) SeparateSmall(limit int64) {
-	small, _ := newPlacement(&h.opt)
-	h.place = &bySize{h.place, small, limit}
-	h.changes.kept = false // visit is another one
-}
-
-// FindLarge returns a free block of size bytes or more in a range that is not Small, or nil.
-func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size) }
-
-// SmallLimit returns the bytes of the smallest block that is not small, or 0 before SeparateSmall.
-func (h *Heap) SmallLimit() int64 {
-	if x, ok := h.place.(*bySize); ok {
-		return x.limit
-	}
-	return 0
-}

@@ -35,7 +35,7 @@ func (owner) FreeApart(*block.Node) {}
 
 func newHolder() *Holder {
 	h := &Holder{Heap: new(block.Heap), Owner: owner{}}
-	h.Init(owner{}, block.Options{Strategy: block.DefaultStrategy})
+	h.Init(owner{}, block.TLSF)
 	return h
 }
 
