@@ -1,7 +1,9 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"unsafe"
 
 	"mlpool/allocator/internal/block"
@@ -99,6 +101,10 @@ type LiveBlock struct {
 	Bytes  int64 // as requested
 	Stream Stream
 	Tag    string
+}
+
+func sortByAddress(blocks []LiveBlock) {
+	slices.SortFunc(blocks, func(a, b LiveBlock) int { return cmp.Compare(a.Addr, b.Addr) })
 }
 
 // Stats has the counters of an allocator since it was made. Allocated bytes are those of live blocks,

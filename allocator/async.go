@@ -54,14 +54,14 @@ func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, a.outOfMemory(bytes, s, tag, errTooLarge)
 	}
 	addr, err := a.malloc(bytes, s)
-	if err != nil && outOfMemory(err) {
+	if err != nil && isOutOfMemory(err) {
 		if err := a.trim(0); err != nil {
 			return Block{}, err
 		}
 		addr, err = a.malloc(bytes, s)
 	}
 	if err != nil {
-		if outOfMemory(err) {
+		if isOutOfMemory(err) {
 			err = a.outOfMemory(bytes, s, tag, err)
 		}
 		return Block{}, err

@@ -181,10 +181,6 @@ func (p *Pool) live() []LiveBlock {
 	return all
 }
 
-func sortByAddress(blocks []LiveBlock) {
-	slices.SortFunc(blocks, func(a, b LiveBlock) int { return cmp.Compare(a.Addr, b.Addr) })
-}
-
 // LeakError lists the blocks that were live when their allocator was closed. Their memory was
 // returned nevertheless.
 type LeakError struct {

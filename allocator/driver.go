@@ -213,8 +213,8 @@ func (e *OutOfMemoryError) advise(enough, free int64) {
 	}
 }
 
-// outOfMemory reports whether a driver's error says that it is out of memory, as [Driver] requires.
-func outOfMemory(err error) bool {
+// isOutOfMemory reports whether a driver's error says that it is out of memory, as [Driver] requires.
+func isOutOfMemory(err error) bool {
 	var o interface{ OutOfMemory() bool }
 	return errors.As(err, &o) && o.OutOfMemory()
 }

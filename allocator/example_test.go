@@ -182,13 +182,13 @@ func callAgain(events []allocator.TraceEvent, to allocator.MemoryResource) error
 	blocks := make(map[uintptr]allocator.Block) // by their addresses in the trace
 	for _, e := range events {
 		switch e.Action {
-		case allocator.Allocated:
+		case allocator.ActionAlloc:
 			b, err := to.Alloc(e.Bytes, e.Stream, e.Tag)
 			if err != nil {
 				return err
 			}
 			blocks[e.Addr] = b
-		case allocator.Freed:
+		case allocator.ActionFree:
 			if err := to.Free(blocks[e.Addr], e.Stream); err != nil {
 				return err
 			}

@@ -16,15 +16,10 @@ func (p *Pool) Check() error {
 	var err error
 	var reserved int64
 	p.everyHeap(func(h *heap) {
-		bytes, e := h.check()
-		e = errors.Join(e, p.space.CheckIndex(&h.pages))
-		reserved += bytes
-		err = errors.Join(err, e)
+		reserved += h.Reserved()
+		err = errors.Join(err, h.checkRanges(), h.check())
 	})
 	if err != nil {
-		return err
-	}
-	if err := p.space.Check(); err != nil {
 		return err
 	}
 	reserved += p.space.Kept()
@@ -37,10 +32,37 @@ func (p *Pool) Check() error {
 	return nil
 }
 
-func (h *heap) check() (reserved int64, err error) {
-	if err := h.Heap.Check(); err != nil {
-		return 0, err
+// checkRanges checks the neighbours in ranges, and that the index of h knows the unused chunks.
+func (h *heap) checkRanges() (err error) {
+	s, unused, reserved := h.pool.space, 0, int64(0)
+	for g := range h.Ranges {
+		reserved += g.Size
+		end := g.Addr + uintptr(g.Size)
+		for n := g.Last(); n != nil; n = n.Prev() {
+			if n.End() != end || n.Size() <= 0 || n.IsSmall() != g.Small || n.IsApart() || n.Next() != nil && n.Next().Prev() != n {
+				err = fmt.Errorf("the block of %d bytes at %#x is not what lies before %#x", n.Size(), n.Addr(), end)
+			}
+			end = n.Addr()
+			for _, c := range s.Overlapping(n.Addr(), n.End()) {
+				if !c.IsOf(&h.pages) {
+					err = fmt.Errorf("the chunk at %#x, of the block at %#x, is of another heap", c.Addr(), n.Addr())
+				}
+				if n.State == block.Free && n.Addr() <= c.Addr() && c.End() <= n.End() {
+					unused++
+				}
+			}
+		}
+		if end != g.Addr {
+			err = fmt.Errorf("the blocks of the range at %#x begin at %#x", g.Addr, end)
+		}
 	}
+	if known := len(s.unusedOf(h)); known != unused || reserved != h.Reserved() {
+		err = fmt.Errorf("%d chunks are unused, %d known; %d bytes in ranges, %d counted", unused, known, reserved, h.Reserved())
+	}
+	return err
+}
+
+func (h *heap) check() (err error) {
 	var counts [states]int
 	var allocated, parts int64
 	h.each(func(n *block.Node) {
@@ -80,16 +102,16 @@ func (h *heap) check() (reserved int64, err error) {
 	allocs, frees := h.stats.counts()
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case parts != 0:
-		return 0, fmt.Errorf("parts of %d bytes are of no block", parts)
+		return fmt.Errorf("parts of %d bytes are of no block", parts)
 	case allocated != h.stats.allocated || int64(counts[live]) != allocs-frees:
-		return 0, fmt.Errorf("%d blocks of %d bytes are handed out, counted %d of %d",
+		return fmt.Errorf("%d blocks of %d bytes are handed out, counted %d of %d",
 			counts[live], allocated, allocs-frees, h.stats.allocated)
 	case int64(counts[waiting]) != h.waiting.Len():
-		return 0, fmt.Errorf("%d blocks waiting, want %d", h.waiting.Len(), counts[waiting])
+		return fmt.Errorf("%d blocks waiting, want %d", h.waiting.Len(), counts[waiting])
 	}
-	return h.Reserved(), nil
+	return nil
 }
 
 // Looks returns the number of chunks, stitches and heaps that requests have examined.

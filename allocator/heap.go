@@ -212,23 +212,6 @@ func (p *Pool) isClosed() bool {
 	return p.closed
 }
 
-// claim makes stream s wait for the work that the given waiting blocks of h wait for, and removes them
-// from the waiting blocks. It returns events that mark the work of s after that, one for each leftover
-// piece that stays in h.
-func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
-	items := make([]*order.Item[*record], len(blocks))
-	for i, r := range blocks {
-		items[i] = r.waits
-	}
-	marks, err = h.waiting.Claim(items, s, rests)
-	if err == nil {
-		for _, r := range blocks {
-			r.waits = nil
-		}
-	}
-	return marks, err
-}
-
 // parts returns the parts of r: its node if it is not stitched.
 func (r *record) parts() []*block.Node {
 	if r.stitched != nil {

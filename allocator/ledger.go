@@ -311,11 +311,11 @@ func (o *handedOut) take(b Block) (*handed, error) {
 
 // done ends a Free of b that take began, and forgets b if it was freed. The memory may
 // have been handed out again by then.
-func (o *handedOut) done(b Block, h *handed, freed bool) {
+func (o *handedOut) done(b Block, h *handed, gone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h.freeing = false
-	if !freed {
+	if !gone {
 		return
 	}
 	if o.blocks[key(b)] == h {
@@ -336,8 +336,8 @@ func (o *handedOut) share(b Block) error {
 	return nil
 }
 
-func (h *handedOut) clear() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	clear(h.blocks)
+func (o *handedOut) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.blocks)
 }

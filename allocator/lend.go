@@ -241,18 +241,23 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	if s.Whole {
 		least = r.size
 	}
-	x := s.claimable(d, least, r.missing, looks)
-	if len(x.chunks) == 0 {
+	c := s.claimable(d, least, r.missing, looks)
+	if len(c.chunks) == 0 {
 		return nil
 	}
 	if ordered, err := p.orderAfter(r, d); err != nil || !ordered {
 		return err
 	}
-	marks, err := d.claim(x.blocks, h.stream, x.rests(s))
+	items := make([]*order.Item[*record], len(c.blocks))
+	for i, b := range c.blocks {
+		items[i] = b.waits
+	}
+	marks, err := d.waiting.Claim(items, h.stream, c.rests(s)) // an event for each rest, which stays in d
 	if err != nil {
 		return err
 	}
-	for _, b := range x.blocks {
+	for _, b := range c.blocks {
+		b.waits = nil
 		parts := b.parts()
 		if b.stitched != nil {
 			b.stitched.stitch.UsedBy(&h.pages) // after all streams that used it
@@ -260,7 +265,7 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 		}
 		for _, m := range parts {
 			for m != nil {
-				in, bytes := x.front(s, m)
+				in, bytes := c.front(s, m)
 				var rest *block.Node
 				if bytes < m.Size() {
 					rest = d.SplitOff(m, bytes)
@@ -279,10 +284,10 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 		}
 	}
 	d.JoinLoose()
-	for _, c := range x.chunks {
-		r.missing -= c.Size()
+	for _, k := range c.chunks {
+		r.missing -= k.Size()
 		s.Update(&d.pages)
-		s.Move(&h.pages, []*pages.Chunk{c}, false)
+		s.Move(&h.pages, []*pages.Chunk{k}, false)
 	}
 	return nil
 }
@@ -299,66 +304,66 @@ type claimed struct {
 // claimable finds chunks of most bytes in total, or as few more as possible, and of least bytes each: those of
 // large waiting blocks first, in the order in which they were freed.
 func (s *space) claimable(d *heap, least, most int64, looks *int) *claimed {
-	x := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
+	found := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
 	for _, r := range d.waiting.Largest {
 		for _, p := range r.parts() {
 			for _, c := range s.Overlapping(p.Addr(), p.End()) {
 				if most <= 0 || *looks <= 0 {
-					return x
+					return found
 				}
 				if c.Size() < least {
 					continue
 				}
 				before := *looks
-				if _, seen := x.has[c]; seen {
+				if _, seen := found.has[c]; seen {
 					*looks--
-				} else if x.has[c] = x.add(c, r, p, looks); x.has[c] {
+				} else if found.has[c] = found.add(c, r, p, looks); found.has[c] {
 					most -= c.Size()
 				}
 				s.Looks += before - *looks
 			}
 		}
 	}
-	return x
+	return found
 }
 
-// add adds c, which has p, a part of the waiting block r, if all its memory is free or waits.
-func (x *claimed) add(c *pages.Chunk, r *record, p *block.Node, looks *int) bool {
+// add adds chunk k, which has p, a part of the waiting block r, if all its memory is free or waits.
+func (c *claimed) add(k *pages.Chunk, r *record, p *block.Node, looks *int) bool {
 	m := p
-	for m.Addr() > c.Addr() && *looks >= 0 {
+	for m.Addr() > k.Addr() && *looks >= 0 {
 		m = m.Prev()
 		*looks--
 	}
 	first := m
-	for ; m != nil && m.Addr() < c.End(); m = m.Next() {
+	for ; m != nil && m.Addr() < k.End(); m = m.Next() {
 		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
 			return false
 		}
 	}
-	for m = first; m != nil && m.Addr() < c.End(); m = m.Next() {
+	for m = first; m != nil && m.Addr() < k.End(); m = m.Next() {
 		of := recordOf(m)
 		if m == p {
 			of = r
 		}
-		if of.node.State == waiting && !x.taken[of] {
-			x.taken[of] = true
-			x.blocks = append(x.blocks, of)
+		if of.node.State == waiting && !c.taken[of] {
+			c.taken[of] = true
+			c.blocks = append(c.blocks, of)
 		}
 	}
-	x.chunks = append(x.chunks, c)
+	c.chunks = append(c.chunks, k)
 	return true
 }
 
 // rests returns the number of spans of the blocks that are in none of the chunks.
-func (x *claimed) rests(s *space) (rests int) {
-	for _, r := range x.blocks {
+func (c *claimed) rests(s *space) (rests int) {
+	for _, r := range c.blocks {
 		for _, p := range r.parts() {
 			in := true
-			for _, c := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
-				if in && !x.has[c] {
+			for _, k := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
+				if in && !c.has[k] {
 					rests++
 				}
-				in = x.has[c]
+				in = c.has[k]
 			}
 		}
 	}
@@ -366,12 +371,12 @@ func (x *claimed) rests(s *space) (rests int) {
 }
 
 // front reports whether the first bytes of n are in the chunks, and how many are alike.
-func (x *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
+func (c *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
 	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
-	for _, c := range chunks {
-		if x.has[c] != x.has[chunks[0]] {
-			return x.has[chunks[0]], int64(c.Addr() - n.Addr())
+	for _, k := range chunks {
+		if c.has[k] != c.has[chunks[0]] {
+			return c.has[chunks[0]], int64(k.Addr() - n.Addr())
 		}
 	}
-	return x.has[chunks[0]], n.Size()
+	return c.has[chunks[0]], n.Size()
 }

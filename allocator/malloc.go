@@ -40,7 +40,7 @@ func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	}
 	addr, err := m.driver.Malloc(blockSize(bytes))
 	if err != nil {
-		if outOfMemory(err) {
+		if isOutOfMemory(err) {
 			err = m.outOfMemory(bytes, s, tag, err)
 		}
 		return Block{}, err

@@ -76,7 +76,8 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 		r.grows = p.growsBusy(p.tailGrowth(r), peak)
 		return nil, nil
 	}
-	b, err := p.growTail(r)
+	p.collect(r, p.tailGrowth(r)) // it may release the free memory at the end
+	b, err := p.growBy(r, p.tailGrowth(r))
 	if b != nil {
 		s.counted += r.size - r.spare
 		r.heap.counted.bytes += r.size - r.spare
@@ -114,20 +115,14 @@ func (p *Pool) fromGrowth(r *request) (*Block, error) {
 	if b, err := p.grow(r); b != nil || err != nil || p.space.Whole || r.driverErr != nil {
 		return b, err
 	}
-	b, _, err := p.growBy(r, block.RoundUp(r.size, p.space.Page))
-	return b, err
+	return p.growBy(r, block.RoundUp(r.size, p.space.Page))
 }
 
-// grow grows the heap by a whole chunk, or by the missing bytes.
+// grow grows the heap by a whole chunk, or by the bytes that are missing beyond unused chunks.
 func (p *Pool) grow(r *request) (*Block, error) {
 	if p.space.Whole {
 		return p.growWhole(r)
 	}
-	return p.growMissing(r)
-}
-
-// growMissing grows the heap by the bytes that are missing beyond unused chunks.
-func (p *Pool) growMissing(r *request) (*Block, error) {
 	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
 	before := p.reserved
 	p.collect(r, missing())
@@ -136,65 +131,49 @@ func (p *Pool) growMissing(r *request) (*Block, error) {
 			return b, err
 		}
 	}
-	if p.tailGrowth(r) <= missing() {
-		return p.growTail(r)
+	if tail := p.tailGrowth(r); tail <= missing() {
+		return p.growBy(r, tail)
 	}
-	if b, grown, err := p.growBy(r, missing()); b != nil || err != nil || !grown {
+	if b, err := p.growBy(r, missing()); b != nil || err != nil || p.full {
 		return b, err
 	}
 	return p.fromStitch(r)
 }
 
-// tail returns the free bytes at the end of the zone of the request's heap that the request can use.
-func (p *Pool) tail(r *request) int64 {
-	h := r.heap
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n := p.space.Tail(&h.pages); n != nil {
-		return n.Size() - block.Place{Unit: r.grain}.Skip(n.Addr())
-	}
-	return 0
-}
-
 // tailGrowth returns the bytes that make the free block at the end of the heap's zone large enough for a
 // request or, if no addresses follow it, the bytes of a new block.
 func (p *Pool) tailGrowth(r *request) int64 {
-	bytes := block.RoundUp(r.size-p.tail(r), p.space.Page)
-	if bytes <= r.heap.pages.Room() {
+	h, bytes := r.heap, r.size
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := p.space.Tail(&h.pages); n != nil {
+		bytes -= n.Size() - block.Place{Unit: r.grain}.Skip(n.Addr())
+	}
+	if bytes = block.RoundUp(bytes, p.space.Page); bytes <= h.pages.Room() {
 		return bytes
 	}
 	return block.RoundUp(r.size, p.space.Page)
 }
 
-// growTail makes the free block at the end of the heap's zone large enough.
-func (p *Pool) growTail(r *request) (*Block, error) {
-	p.collect(r, p.tailGrowth(r))
-	// collect may have released the free memory at the end.
-	b, _, err := p.growBy(r, p.tailGrowth(r))
-	return b, err
-}
-
-// growBy adds new memory to the request's heap, and reports whether it did. It serves the request if
-// that makes a free block large enough.
-func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error) {
-	err = p.addChunks(r, bytes)
-	if err == nil {
-		h := r.heap
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		p.full = false
-		h.Flush()
-		if n := r.takeBest(h); n != nil {
-			b = r.handOut(h, n)
-		}
-		return b, true, nil
+// growBy adds new memory to the request's heap, and serves the request if that makes a free block large enough.
+// If the driver or the limit refuses the memory, the pool is full.
+func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
+	err := p.addChunks(r, bytes)
+	if p.full = err != nil && isOutOfMemory(err); p.full {
+		r.driverErr = err
+		return nil, nil
 	}
-	if !outOfMemory(err) {
-		return nil, false, err
+	if err != nil {
+		return nil, err
 	}
-	p.full = true
-	r.driverErr = err
-	return nil, false, nil
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Flush()
+	if n := r.takeBest(h); n != nil {
+		return r.handOut(h, n), nil
+	}
+	return nil, nil
 }
 
 // addChunks adds bytes of new memory to the request's heap. If a call fails, it returns the new chunks to the
@@ -291,7 +270,7 @@ func (p *Pool) growWhole(r *request) (*Block, error) {
 		if i > 0 && (size >= sizes[i-1] || p.noRoom(r, size, 0) != nil) {
 			continue
 		}
-		if b, grown, err := p.growBy(r, size); grown || err != nil {
+		if b, err := p.growBy(r, size); !p.full || err != nil {
 			return b, err
 		}
 	}
@@ -427,7 +406,7 @@ func (p *Pool) stitch(r *request, parts []*block.Node) (*Block, error) {
 	for _, n := range parts {
 		h.Coalesce(n)
 	}
-	if outOfMemory(err) {
+	if isOutOfMemory(err) {
 		r.driverErr, err = err, nil
 	}
 	return nil, err

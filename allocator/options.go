@@ -30,20 +30,15 @@ func (r Reuse) String() string {
 	return reuseNames[r]
 }
 
-// waitMode returns the waits that the policy allows while the host must not wait.
-func (r Reuse) waitMode() order.Mode {
-	if r == ReuseWait {
+// waitMode returns the waits that the policy allows. If last, the request fails otherwise, and the host may wait.
+func (r Reuse) waitMode(last bool) order.Mode {
+	switch {
+	case r == ReuseWait:
 		return order.DeviceWaits
+	case last:
+		return order.HostWaits
 	}
 	return order.DontWait
-}
-
-// lastWaitMode returns the waits that it allows if a request would fail otherwise.
-func (r Reuse) lastWaitMode() order.Mode {
-	if r == ReuseWait {
-		return order.DeviceWaits
-	}
-	return order.HostWaits
 }
 
 // ParseReuse returns the policy called name: wait, opportunistic or same-stream.
@@ -177,20 +172,16 @@ func (o *PoolOptions) check() error {
 		return fmt.Errorf("allocator: PreallocateBytes %d exceeds any device", o.PreallocateBytes)
 	}
 	o.MaxSegmentBytes &^= o.SegmentBytes - 1
-	if !(o.GCThreshold >= 0 && o.GCThreshold <= 1) {
-		return fmt.Errorf("allocator: GCThreshold %v is not within 0 and 1", o.GCThreshold)
+	for _, x := range [...]struct {
+		name       string
+		share, max float64
+	}{{"GCThreshold", o.GCThreshold, 1}, {"MaxFraction", o.MaxFraction, 1}, {"Slack", o.Slack, 1}, {"BusySlack", o.BusySlack, 16}} {
+		if !(x.share >= 0 && x.share <= x.max) {
+			return fmt.Errorf("allocator: %s %v is not within 0 and %v", x.name, x.share, x.max)
+		}
 	}
 	if o.KeepMapped && o.GCThreshold > 0 {
 		return fmt.Errorf("allocator: GCThreshold %v releases memory, and KeepMapped keeps it: leave one of them out", o.GCThreshold)
-	}
-	if !(o.MaxFraction >= 0 && o.MaxFraction <= 1) {
-		return fmt.Errorf("allocator: MaxFraction %v is not within 0 and 1", o.MaxFraction)
-	}
-	if !(o.Slack >= 0 && o.Slack <= 1) {
-		return fmt.Errorf("allocator: Slack %v is not within 0 and 1", o.Slack)
-	}
-	if !(o.BusySlack >= 0 && o.BusySlack <= 16) {
-		return fmt.Errorf("allocator: BusySlack %v is not within 0 and 16", o.BusySlack)
 	}
 	if o.MaxBytes > 0 && o.PreallocateBytes > o.MaxBytes {
 		return fmt.Errorf("allocator: PreallocateBytes %d exceeds MaxBytes %d", o.PreallocateBytes, o.MaxBytes)

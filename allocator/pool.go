@@ -249,7 +249,7 @@ func (p *Pool) Reserve(bytes int64) error {
 	if r.driverErr = errTooLarge; bytes <= maxRequest {
 		r.driverErr = p.preallocate(bytes)
 	}
-	if r.driverErr == nil || r.driverErr != errTooLarge && !outOfMemory(r.driverErr) {
+	if r.driverErr == nil || r.driverErr != errTooLarge && !isOutOfMemory(r.driverErr) {
 		return r.driverErr
 	}
 	return p.outOfMemory(r)

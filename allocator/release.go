@@ -121,12 +121,12 @@ func (p *Pool) releaseChunks(h *heap, keep int64) error {
 		if p.reserved <= keep {
 			break
 		}
-		gone, err := s.Release(&h.pages, c)
+		err := s.Release(&h.pages, c)
 		p.reserved = s.Held
 		if err != nil {
 			return err
 		}
-		p.full = p.full && !gone
+		p.full = false
 	}
 	return nil
 }

@@ -14,11 +14,11 @@ import (
 type need int
 
 const (
-	nothing  need = iota // it calls no driver, and does not wait
-	events               // it orders streams, and asks whether work is done
-	mapping              // it maps chunks a second time
-	growing              // it takes memory from the driver
-	hostWait             // it waits on the host for queued work, and releases memory
+	needsNothing  need = iota // it calls no driver, and does not wait
+	needsEvents               // it orders streams, and asks whether work is done
+	needsMapping              // it maps chunks a second time
+	needsMemory               // it takes memory from the driver
+	needsHostWait             // it waits on the host for queued work, and releases memory
 )
 
 // way has the attempts at a request, in the order in which serve makes them. An attempt returns a block, or an
@@ -27,16 +27,16 @@ var way = [...]struct {
 	needs need
 	try   func(*Pool, *request) (*Block, error)
 }{
-	{nothing, (*Pool).fromOwn},       // a free block of its heap
-	{events, (*Pool).fromFinished},   // blocks of its heap that other streams are done with
-	{nothing, (*Pool).fromOwnChunks}, // free memory of its heap that is side by side, also in an earlier stitch
-	{nothing, (*Pool).fromUnowned},   // memory of no stream
-	{growing, (*Pool).fromSlack},     // new memory, within the slack of the peak
-	{events, (*Pool).fromOthers},     // unused chunks of other streams
-	{mapping, (*Pool).fromStitch},    // unused chunks from anywhere, mapped side by side
-	{mapping, (*Pool).fromWaiting},   // also chunks whose blocks other streams still use
-	{growing, (*Pool).fromGrowth},    // new memory, as much as is missing
-	{hostWait, (*Pool).fromSettled},  // everything, after all work, and after unused memory was released
+	{needsNothing, (*Pool).fromOwn},       // a free block of its heap
+	{needsEvents, (*Pool).fromFinished},   // blocks of its heap that other streams are done with
+	{needsNothing, (*Pool).fromOwnChunks}, // free memory of its heap that is side by side, also in an earlier stitch
+	{needsNothing, (*Pool).fromUnowned},   // memory of no stream
+	{needsMemory, (*Pool).fromSlack},      // new memory, within the slack of the peak
+	{needsEvents, (*Pool).fromOthers},     // unused chunks of other streams
+	{needsMapping, (*Pool).fromStitch},    // unused chunks from anywhere, mapped side by side
+	{needsMapping, (*Pool).fromWaiting},   // also chunks whose blocks other streams still use
+	{needsMemory, (*Pool).fromGrowth},     // new memory, as much as is missing
+	{needsHostWait, (*Pool).fromSettled},  // everything, after all work, and after unused memory was released
 }
 
 // request is one call of Alloc in the slow path. Its methods, and functions that take one, are called with
@@ -46,7 +46,7 @@ type request struct {
 	bytes int64 // requested
 	size  int64 // bytes to find: the block's plus spare
 	tag   string
-	may   need // attempts that need more are left out; with nothing it waits for no lock either
+	may   need // attempts that need more are left out; with needsNothing it waits for no lock either
 
 	// Of an aligned block, by align:
 	place block.Place // of the block
@@ -80,7 +80,7 @@ const upkeepCalls = 16
 func (p *Pool) newRequest(bytes int64, s Stream, tag string) *request {
 	return &request{
 		heap: p.heapOf(s), bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: tag,
-		may: hostWait, waitMode: p.opt.Reuse.waitMode(), upkeep: upkeepCalls,
+		may: needsHostWait, waitMode: p.opt.Reuse.waitMode(false), upkeep: upkeepCalls,
 	}
 }
 
@@ -159,7 +159,7 @@ func (p *Pool) TryAlloc(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, err
 	}
 	r := p.newRequest(bytes, s, tag)
-	r.may = nothing
+	r.may = needsNothing
 	return p.serve(r)
 }
 
@@ -178,7 +178,7 @@ func (p *Pool) serve(r *request) (Block, error) {
 			return *b, nil
 		}
 	}
-	if r.may < hostWait {
+	if r.may < needsHostWait {
 		return Block{}, ErrWouldBlock
 	}
 	return Block{}, p.outOfMemory(r)
@@ -187,7 +187,7 @@ func (p *Pool) serve(r *request) (Block, error) {
 // lock locks h, unless the request must not wait and another goroutine holds the lock. It reports whether it
 // did.
 func (r *request) lock(h *heap) bool {
-	if r.may == nothing {
+	if r.may == needsNothing {
 		return h.mu.TryLock()
 	}
 	h.mu.Lock()
@@ -339,7 +339,7 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 	if why := p.noRoom(r, r.size, p.idle()); why != nil {
 		return nil, p.refuse(r, why)
 	}
-	r.waitMode, r.last, r.grows = p.opt.Reuse.lastWaitMode(), true, false
+	r.waitMode, r.last, r.grows = p.opt.Reuse.waitMode(true), true, false
 	r.busy = nil
 	if err := p.drainAll(r); err != nil {
 		return nil, err

@@ -39,9 +39,9 @@ type driverCounter interface{ DriverCalls() int64 }
 type Action uint8
 
 const (
-	Allocated Action = iota
-	Freed
-	Refused // Alloc failed
+	ActionAlloc Action = iota
+	ActionFree
+	ActionRefuse // Alloc failed
 	takenBack
 )
 
@@ -116,10 +116,10 @@ func (t *Trace) AllocAligned(bytes, alignment int64, s Stream, tag string) (Bloc
 func (t *Trace) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	from := time.Since(t.begin)
 	b, err := t.decorator.allocAt(bytes, at, s, tag)
-	e := TraceEvent{Time: time.Since(t.begin), Action: Allocated, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
+	e := TraceEvent{Time: time.Since(t.begin), Action: ActionAlloc, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	e.Took = e.Time - from
 	if err != nil {
-		e.Action = Refused
+		e.Action = ActionRefuse
 	} else {
 		t.blocks.add(b, handed{bytes: bytes, tag: tag})
 	}
@@ -162,7 +162,7 @@ func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 
 // freeAs frees b with an event that says bytes and tag.
 func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
-	e := TraceEvent{Time: time.Since(t.begin), Action: Freed, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
+	e := TraceEvent{Time: time.Since(t.begin), Action: ActionFree, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	t.mu.Lock()
 	t.live -= bytes
 	oldest := t.ring[t.recorded%int64(len(t.ring))]

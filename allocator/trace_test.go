@@ -31,7 +31,7 @@ func TestTraceOverflow(t *testing.T) {
 			t.Errorf("overflow %v, %d dropped, want %d", overflow, tr.Dropped(), c.dropped)
 		}
 		n := len(events)
-		if n != c.capacity || events[n-2].Action != allocator.Refused || events[n-1].Action != allocator.Freed || events[n-1].Live != 0 {
+		if n != c.capacity || events[n-2].Action != allocator.ActionRefuse || events[n-1].Action != allocator.ActionFree || events[n-1].Live != 0 {
 			t.Errorf("last events %+v, want a free, a failure and a free", events)
 		}
 	}
@@ -137,7 +137,7 @@ func TestTraceOfChangedBlocks(t *testing.T) {
 		action      allocator.Action
 		bytes, live int64
 	}
-	want := []entry{{allocator.Allocated, 1000, 1000}, {allocator.Refused, -1, 1000}, {allocator.Freed, 1000, 0}}
+	want := []entry{{allocator.ActionAlloc, 1000, 1000}, {allocator.ActionRefuse, -1, 1000}, {allocator.ActionFree, 1000, 0}}
 	if len(events) != len(want) {
 		t.Fatalf("events %+v, want %d", events, len(want))
 	}
@@ -182,7 +182,7 @@ func TestTraceOfFreesAtOnce(t *testing.T) {
 			t.Errorf("before %v: Free: %v, and during it: %v", before, err, second)
 		}
 		events, _ := tr.Events()
-		if n := len(events); n == 0 || events[n-1].Action != allocator.Freed || events[n-1].Live != 0 {
+		if n := len(events); n == 0 || events[n-1].Action != allocator.ActionFree || events[n-1].Live != 0 {
 			t.Errorf("before %v: events %+v", before, events)
 		}
 		ok(t, tr.Close())
@@ -257,7 +257,7 @@ func TestDamageIsFreed(t *testing.T) {
 		}
 	}
 	events, _ := tr.Events()
-	if len(events) != 8 || events[len(events)-1].Action != allocator.Freed || events[len(events)-1].Live != 0 {
+	if len(events) != 8 || events[len(events)-1].Action != allocator.ActionFree || events[len(events)-1].Live != 0 {
 		t.Errorf("trace of 8 calls: %+v", events)
 	}
 	closeOn(t, f, tr)

@@ -127,7 +127,7 @@ func (p *perfetto) lives(events []allocator.TraceEvent, live []allocator.LiveBlo
 	}
 	named := map[uintptr]bool{}
 	for _, e := range events {
-		if e.Action == allocator.Freed && !named[e.Addr] {
+		if e.Action == allocator.ActionFree && !named[e.Addr] {
 			begin(liveBlock(e), from)
 		}
 		named[e.Addr] = true
@@ -140,13 +140,13 @@ func (p *perfetto) lives(events []allocator.TraceEvent, live []allocator.LiveBlo
 	for _, e := range events {
 		at := perfettoTime(e.Time)
 		switch e.Action {
-		case allocator.Allocated:
+		case allocator.ActionAlloc:
 			begin(liveBlock(e), e.Time)
-		case allocator.Freed:
+		case allocator.ActionFree:
 			p.put(perfettoEvent{
 				Name: begun[e.Addr].Name, Cat: "block", Phase: "e", Time: at, Pid: begun[e.Addr].Pid, ID: begun[e.Addr].ID,
 			})
-		case allocator.Refused:
+		case allocator.ActionRefuse:
 			p.put(perfettoEvent{
 				Name: "out of memory: " + e.Tag, Phase: "i", Time: at, Pid: p.stream(e.Stream), Scope: "p",
 				Args: map[string]any{"bytes": e.Bytes},

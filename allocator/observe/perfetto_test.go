@@ -121,8 +121,8 @@ func TestPerfettoOfOlderBlocks(t *testing.T) {
 	events, _ := tr.Events()
 	reserved := p.Stats().Reserved
 	want := []allocator.TraceEvent{
-		{Action: allocator.Allocated, Addr: c.Addr, Bytes: 10, Stream: 2, Tag: "output", Live: 1110, Reserved: reserved},
-		{Action: allocator.Freed, Addr: b.Addr, Bytes: 100, Stream: 2, Tag: "batch", Live: 1010, Reserved: reserved},
+		{Action: allocator.ActionAlloc, Addr: c.Addr, Bytes: 10, Stream: 2, Tag: "output", Live: 1110, Reserved: reserved},
+		{Action: allocator.ActionFree, Addr: b.Addr, Bytes: 100, Stream: 2, Tag: "batch", Live: 1010, Reserved: reserved},
 	}
 	for i := range events {
 		if e := &events[i]; e.Took <= 0 || e.Time < 0 {

@@ -74,9 +74,9 @@ func snapshotEntries(trace []allocator.TraceEvent, segments []allocator.MapSegme
 	handedOut := map[uintptr]int{}    // events by address
 	for i, e := range trace {
 		switch e.Action {
-		case allocator.Allocated:
+		case allocator.ActionAlloc:
 			handedOut[e.Addr] = i
-		case allocator.Freed:
+		case allocator.ActionFree:
 			if !within(segments, e.Addr) {
 				alone[i] = true
 				if from, known := handedOut[e.Addr]; known {
@@ -88,17 +88,17 @@ func snapshotEntries(trace []allocator.TraceEvent, segments []allocator.MapSegme
 	}
 	for i, e := range trace {
 		switch e.Action {
-		case allocator.Allocated:
+		case allocator.ActionAlloc:
 			if alone[i] {
 				entries = append(entries, snapshotEntry{"segment_alloc", i})
 			}
 			entries = append(entries, snapshotEntry{"alloc", i})
-		case allocator.Freed:
+		case allocator.ActionFree:
 			entries = append(entries, snapshotEntry{"free_requested", i}, snapshotEntry{"free_completed", i})
 			if alone[i] {
 				entries = append(entries, snapshotEntry{"segment_free", i})
 			}
-		case allocator.Refused:
+		case allocator.ActionRefuse:
 			if e.Bytes >= 0 {
 				entries = append(entries, snapshotEntry{"oom", i})
 			}
@@ -116,7 +116,7 @@ func within(segments []allocator.MapSegment, addr uintptr) bool {
 func (p *pickler) entry(e allocator.TraceEvent, action string, micros int64) {
 	p.dict(func() {
 		p.word("action", action)
-		if e.Action == allocator.Refused {
+		if e.Action == allocator.ActionRefuse {
 			p.number("device_free", -1)
 		} else {
 			p.number("addr", int64(e.Addr))

@@ -18,9 +18,9 @@ const smallBytes = 1 << 20
 // fragments explain more.
 func (w *Watch) Add(e allocator.TraceEvent) {
 	switch e.Action {
-	case allocator.Freed:
+	case allocator.ActionFree:
 		delete(w.born, e.Addr)
-	case allocator.Allocated:
+	case allocator.ActionAlloc:
 		if w.born == nil {
 			w.born = map[uintptr]int64{}
 		}

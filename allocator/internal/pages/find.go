@@ -154,7 +154,7 @@ func (r *FreeRun) Spans(size int64) []Span {
 	var all []Span
 	skip := uintptr(r.offset)
 	for i, m := range r.chunks {
-		lo, hi := m.Chunk.addr+skip, m.Chunk.end()
+		lo, hi := m.Chunk.addr+skip, m.Chunk.End()
 		if int64(hi-lo) > size {
 			hi = lo + uintptr(size)
 		}
@@ -189,7 +189,7 @@ func (s *Space) Fragments(h *Holder, size, grain int64) (spans []Span, missing i
 		r := &runs[opening]
 		first = r.chunks[0].Chunk
 		whole := r.whole()
-		hi := first.end()
+		hi := first.End()
 		if whole.Hi > whole.Lo {
 			hi = whole.Hi
 		}
@@ -228,9 +228,9 @@ func (s *Space) Fragments(h *Holder, size, grain int64) (spans []Span, missing i
 // whole returns the whole chunks of r, at their own addresses.
 func (r *FreeRun) whole() Span {
 	first, last := r.chunks[0].Chunk, r.chunks[len(r.chunks)-1].Chunk
-	lo, hi := first.addr, last.end()
+	lo, hi := first.addr, last.End()
 	if r.offset > 0 {
-		lo = first.end()
+		lo = first.End()
 	}
 	if r.free() < hi {
 		hi = last.addr

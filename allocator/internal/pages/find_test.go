@@ -56,7 +56,7 @@ func draw(picture string) drawing {
 					full = append(full, Span{lo, lo + block.Alignment})
 				}
 			}
-			addr = c.end()
+			addr = c.End()
 		}
 		addr += drawnPage * block.Alignment
 	}

@@ -9,7 +9,7 @@ import (
 // Attach adds run, neighbouring chunks of no holder, to h as free memory, maybe for small blocks only.
 func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	first, last := run[0], run[len(run)-1]
-	g := &block.Range{Addr: first.addr, Size: int64(last.end() - first.addr), Small: small}
+	g := &block.Range{Addr: first.addr, Size: int64(last.End() - first.addr), Small: small}
 	n := h.Hold(g)
 	for _, c := range run {
 		c.rng, c.holder = g, h
@@ -25,7 +25,7 @@ func (s *Space) joinNeighbours(h *Holder, g *block.Range) {
 	}
 	at := s.index(g.Addr)
 	if at > 0 {
-		if left := s.chunks[at-1]; left.end() == g.Addr && left.holder == h && left.rng.Small == g.Small {
+		if left := s.chunks[at-1]; left.End() == g.Addr && left.holder == h && left.rng.Small == g.Small {
 			g = s.join(h, left.rng, g)
 		}
 	}
@@ -72,7 +72,7 @@ func (s *Space) freeBlock(addr uintptr) *block.Node {
 
 // Detach removes run, neighbouring unused chunks of h, from it.
 func (s *Space) Detach(h *Holder, run []*Chunk) {
-	n := s.CutOut(h, run[0].addr, run[len(run)-1].end())
+	n := s.CutOut(h, run[0].addr, run[len(run)-1].End())
 	if rest := h.Remove(n, run[0].rng); rest != nil {
 		s.relabel(rest, rest, h)
 	}

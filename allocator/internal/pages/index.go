@@ -50,7 +50,7 @@ func (s *Space) apply(h *Holder, x *block.Change) {
 		if x.Addr <= c.addr {
 			note(&c.head, x)
 		}
-		if end >= c.end() {
+		if end >= c.End() {
 			note(&c.tail, x)
 		}
 		h.list(c)

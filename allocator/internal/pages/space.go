@@ -34,7 +34,7 @@ type Chunk struct {
 
 // Addr returns the address of the first byte of c, End that after the last.
 func (c *Chunk) Addr() uintptr { return c.addr }
-func (c *Chunk) End() uintptr  { return c.end() }
+func (c *Chunk) End() uintptr  { return c.addr + uintptr(c.size) }
 
 // Pages returns the driver's handle of the pages of c, 0 for a whole chunk.
 func (c *Chunk) Pages() uintptr { return c.pages }
@@ -47,8 +47,6 @@ func (c *Chunk) IsOf(h *Holder) bool { return c.holder == h }
 
 // Free returns the free block at the first byte of c, as the index knows it, or nil.
 func (c *Chunk) Free() *block.Node { return c.head }
-
-func (c *Chunk) end() uintptr { return c.addr + uintptr(c.size) }
 
 // A Holder is a heap with chunks, in ranges that are as long as possible.
 type Holder struct {
@@ -125,6 +123,17 @@ var (
 	mostPerChunk = 8
 )
 
+// ShrinkBounds makes the bounds of stitches and of ranges of addresses so small that few calls
+// reach them, and slack grow, until restore is called: for tests. No Space may be in use at
+// either time.
+func ShrinkBounds() (restore func()) {
+	zone, least, mapped, perChunk, burst := zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst
+	zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst = 4<<20, 1<<20, 128, 1, 64
+	return func() {
+		zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst = zone, least, mapped, perChunk, burst
+	}
+}
+
 const (
 	zonesOfASize = 256
 
@@ -151,7 +160,7 @@ func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
 
 // index returns the index of the first chunk that ends after addr.
 func (s *Space) index(addr uintptr) int {
-	return sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].end() > addr })
+	return sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].End() > addr })
 }
 
 // Overlapping returns the chunks that have bytes from lo to hi.
@@ -178,7 +187,7 @@ func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
 	made, err := s.create(addr, bytes, reserved)
 	if len(made) > 0 {
 		s.moveIn(h, z)
-		z.next = max(z.next, int64(made[len(made)-1].end()-z.addr))
+		z.next = max(z.next, int64(made[len(made)-1].End()-z.addr))
 	} else if refused := s.giveUpZone(z); refused != nil {
 		err = undo.Both(err, refused)
 	}
@@ -186,12 +195,12 @@ func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
 }
 
 // Release gives c, which no work uses and h has unused, back to the driver.
-func (s *Space) Release(h *Holder, c *Chunk) (gone bool, err error) {
+func (s *Space) Release(h *Holder, c *Chunk) error {
 	if err := s.unmap(c); err != nil {
-		return false, err
+		return err
 	}
 	s.Detach(h, []*Chunk{c})
-	return true, s.remove(c)
+	return s.remove(c)
 }
 
 // Len returns the number of chunks.
@@ -285,10 +294,10 @@ func (s *Space) remove(c *Chunk) error {
 	at := s.index(c.addr)
 	s.chunks = slices.Delete(s.chunks, at, at+1)
 	for _, z := range s.zones {
-		if z.addr+uintptr(z.next) == c.end() {
+		if z.addr+uintptr(z.next) == c.End() {
 			z.next = 0
 			if at > 0 && s.chunks[at-1].addr >= z.addr {
-				z.next = int64(s.chunks[at-1].end() - z.addr)
+				z.next = int64(s.chunks[at-1].End() - z.addr)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func (s *Space) gap(z *zone, bytes int64) (uintptr, bool) {
 		if int64(c.addr-at) >= bytes {
 			return at, true
 		}
-		at = c.end()
+		at = c.End()
 	}
 	return 0, false
 }

@@ -61,7 +61,7 @@ func (r *Recorder) Step() error {
 	memory := observe.NewPeaks(report.MostPeaks)
 	err := r.traced(1, func(e allocator.TraceEvent) {
 		memory.Add(e)
-		if e.Action == allocator.Allocated && e.Live > most {
+		if e.Action == allocator.ActionAlloc && e.Live > most {
 			most, peak = e.Live, events
 		}
 		events++
@@ -162,11 +162,11 @@ func timelineOf(l device.Timeline, began time.Time, events []allocator.TraceEven
 		}
 		call := report.Span{Name: "free " + e.Tag, Detail: fmt.Sprintf("%d bytes", e.Bytes), Start: microseconds(at), Length: microseconds(e.Took)}
 		switch e.Action {
-		case allocator.Allocated:
+		case allocator.ActionAlloc:
 			call.Name, call.Start = "alloc "+e.Tag, microseconds(at-e.Took)
 			lives[e.Addr] = life{len(t.Blocks), at}
 			t.Blocks = append(t.Blocks, report.Span{Name: e.Tag, Detail: call.Detail, Start: microseconds(at), Length: microseconds(l.Length - at)})
-		case allocator.Freed:
+		case allocator.ActionFree:
 			if b, known := lives[e.Addr]; known {
 				t.Blocks[b.block].Length = microseconds(at - b.from)
 				delete(lives, e.Addr)

@@ -11,11 +11,11 @@ func (s *Space) Check() error {
 	for i, c := range s.chunks {
 		g := c.rng
 		switch {
-		case i > 0 && s.chunks[i-1].end() > c.addr:
+		case i > 0 && s.chunks[i-1].End() > c.addr:
 			return fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
-		case g == nil || g.Addr > c.addr || g.Addr+uintptr(g.Size) < c.end() || g.Owner != c.holder.Owner:
+		case g == nil || g.Addr > c.addr || g.Addr+uintptr(g.Size) < c.End() || g.Owner != c.holder.Owner:
 			return fmt.Errorf("chunk at %#x is not within its range", c.addr)
-		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].rng != g && s.chunks[i-1].holder == c.holder && s.chunks[i-1].rng.Small == g.Small:
+		case i > 0 && s.chunks[i-1].End() == c.addr && s.chunks[i-1].rng != g && s.chunks[i-1].holder == c.holder && s.chunks[i-1].rng.Small == g.Small:
 			return fmt.Errorf("chunks at %#x and %#x are neighbours in two ranges", s.chunks[i-1].addr, c.addr)
 		}
 	}
@@ -57,7 +57,7 @@ func (s *Space) CheckIndex(h *Holder) error {
 			if n.Addr() <= c.addr {
 				heads[c] = n
 			}
-			if n.End() >= c.end() {
+			if n.End() >= c.End() {
 				tails[c] = n
 			}
 		}
@@ -81,15 +81,4 @@ func (s *Space) CheckIndex(h *Holder) error {
 		return fmt.Errorf("%d chunks with free ends of %d bytes, known are %d of %d", listed, bytes, len(h.chunks), h.bytes)
 	}
 	return nil
-}
-
-// ShrinkBounds makes the bounds of stitches and of ranges of addresses so small that few calls
-// reach them, and slack grow, until restore is called: for tests. No Space may be in use at
-// either time.
-func ShrinkBounds() (restore func()) {
-	zone, least, mapped, perChunk, burst := zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst
-	zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst = 4<<20, 1<<20, 128, 1, 64
-	return func() {
-		zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst = zone, least, mapped, perChunk, burst
-	}
 }
