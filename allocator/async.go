@@ -226,7 +226,7 @@ func (a *Async) Close() error {
 	// The blocks' streams may have been destroyed, but not the default stream. The work is done, so
 	// no order is needed.
 	a.unfreed = undo.GiveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
-	errs = append(errs, a.events.Close())
+	a.events.Close(&errs)
 	if len(a.unfreed) == 0 && !a.poolClosed {
 		a.counted.calls.Add(1)
 		err := a.driver.ClosePool()

@@ -252,7 +252,7 @@ func (h *heap) unstitch(r *record) []*block.Node {
 	}
 	r.stitched = nil
 	w.stitch.Blocks.Add(-1)
-	h.DiscardApart(&r.node)
+	h.Discard(&r.node)
 	return w.parts
 }
 

@@ -19,9 +19,6 @@ const (
 // probeCalls is the number of calls that find out whether the work of a stream is done.
 const probeCalls = 3
 
-// mayProbe reports whether the request may still query whether work is done.
-func (r *request) mayProbe() bool { return r.waitMode != order.DontWait || r.upkeep >= probeCalls }
-
 // lendersOf returns the heaps from which the request may take memory: the unowned heap, and some of
 // the others, in turn, that have at least a page, or a whole chunk for the request, not handed out. All
 // searches of the request use the same lenders, so that they find the same memory. It recycles their finished

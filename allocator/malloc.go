@@ -135,7 +135,8 @@ func (m *Malloc) Close() error {
 		m.unfreed = append(m.unfreed, b.Addr)
 	}
 	m.unfreed = undo.GiveBack(m.unfreed, m.driver.Free, &errs)
-	return undo.OneOrJoined(append(errs, m.events.Close()))
+	m.events.Close(&errs)
+	return undo.OneOrJoined(errs)
 }
 
 func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error {

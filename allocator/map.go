@@ -125,7 +125,7 @@ func (p *Pool) Map() Map {
 			blocks = append(blocks, recordOf(n).mapped(h.stream))
 		})
 	})
-	sortSegments(segments)
+	slices.SortFunc(segments, func(a, b MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
 	for _, b := range blocks {
 		g := segmentAt(segments, b.Addr)
 		g.Blocks = append(g.Blocks, b)
@@ -157,14 +157,12 @@ func (r *record) mapped(s Stream) MapBlock {
 // chunk, and stitches.
 func (s *space) ranges(p *Pool) []MapSegment {
 	segments := []MapSegment{}
+	streams := map[uintptr]Stream{} // by the address of the heap's zone
+	for h := range p.all {
+		streams[h.pages.ZoneAddr()] = h.stream
+	}
 	for addr, bytes := range s.Zones {
-		g := MapSegment{Addr: addr, Bytes: bytes, Kind: SegmentsVirtual, Page: s.Page}
-		for h := range p.all {
-			if h.pages.MadeAt(addr) {
-				g.Stream = h.stream
-			}
-		}
-		segments = append(segments, g)
+		segments = append(segments, MapSegment{Addr: addr, Bytes: bytes, Kind: SegmentsVirtual, Stream: streams[addr], Page: s.Page})
 	}
 	for t := range s.Stitches {
 		segments = append(segments, MapSegment{Addr: t.Addr, Bytes: t.Size, Kind: MapStitch, Page: s.Page})
@@ -230,10 +228,6 @@ func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
 		parts = append(parts, Part{m.Chunk.Pages(), m.Chunk.Size()})
 	}
 	return parts, int64(b.Addr - mapped[0].Addr), nil
-}
-
-func sortSegments(segments []MapSegment) {
-	slices.SortFunc(segments, func(a, b MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
 }
 
 // segmentAt returns the last segment that begins at addr or before it, nil if there is

@@ -90,17 +90,11 @@ func (p *Pool) Free(b Block, s Stream) error {
 
 // freeSized implements sizedFreer.
 func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
-	return p.sizeOf(b), p.Free(b, s)
-}
-
-// sizeOf returns the requested bytes of b, or 0 if Free(b) would fail.
-func (p *Pool) sizeOf(b Block) (bytes int64) {
-	r, h, err := p.lockBlock(b)
-	if err != nil {
-		return 0
+	if r, h, err := p.lockBlock(b); err == nil {
+		bytes = r.asked
+		h.mu.Unlock()
 	}
-	defer h.mu.Unlock()
-	return r.asked
+	return bytes, p.Free(b, s)
 }
 
 // whyUnknown distinguishes a block that was freed from one that Close freed.
@@ -153,14 +147,9 @@ func (p *Pool) driverMeter() *meter {
 // Close implements [Allocator]. If the driver refuses a call, Close returns the error, and another
 // Close tries it again.
 func (p *Pool) Close() error {
-	leaked, errs := p.shut()
-	return undo.OneOrJoined(append(errs, leakError(leaked)))
-}
-
-// shut is Close with separate results.
-func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var leaked []LiveBlock
 	if !p.closed {
 		p.closed = true
 		leaked = p.live()
@@ -168,16 +157,18 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		p.everyHeap(p.takeApart)
 		p.reserved, p.list = 0, nil
 		p.heaps.Store(newHeapTable(nil))
-		p.keptEvents = append(p.keptEvents, p.events.Take()...)
-		p.keptEvents = append(p.keptEvents, p.space.lastUses...)
+		for _, event := range p.space.lastUses {
+			p.events.Release(event)
+		}
 		p.space.lastUses = nil
-	} else if len(p.keptEvents)+len(p.sleep.host) == 0 && p.space.IsEmpty() {
-		return nil, []error{ErrClosed}
+	} else if p.events.Closed() && len(p.sleep.host) == 0 && p.space.IsEmpty() {
+		return ErrClosed
 	}
+	var errs []error
 	p.space.Close(&errs)
 	p.freeHost(&errs)
-	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
-	return leaked, errs
+	p.events.Close(&errs)
+	return undo.OneOrJoined(append(errs, leakError(leaked)))
 }
 
 // limit converts options that are fractions to bytes.

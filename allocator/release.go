@@ -106,7 +106,7 @@ func (p *Pool) takeApart(h *heap) {
 			r.gen++
 		}
 		n.State = block.Unused
-		r.waits.Events(func(event uintptr) { p.keptEvents = append(p.keptEvents, event) })
+		r.waits.Events(p.events.Release)
 		r.waits, r.users = nil, nil
 	})
 	p.past.add(&h.stats)

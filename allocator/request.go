@@ -290,35 +290,33 @@ func (p *Pool) fromSmall(r *request) *Block {
 // fromFinished recycles blocks of the heap that other streams are done with. If many blocks wait, the heap's
 // stream waits on the device for the oldest. Blocks of no stream are recycled too.
 func (p *Pool) fromFinished(r *request) (*Block, error) {
-	if b, err := p.finished(r); b != nil || err != nil || !r.asks(p.unowned) {
-		return b, err
-	}
-	p.unowned.mu.Lock()
-	defer p.unowned.mu.Unlock()
-	if err := r.reap(p.unowned); err != nil {
-		r.refuse(p.unowned, err)
-	}
-	return nil, nil
-}
-
-func (p *Pool) finished(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waiting.Len() == 0 {
-		return nil, nil
+	if h.waiting.Len() > 0 {
+		if err := r.reap(h); err != nil {
+			return nil, err
+		}
+		b := r.fromFree()
+		if b == nil && p.opt.Reuse == ReuseWait {
+			fits := func(o *record) bool { return o.node.Size() >= r.size }
+			if err := r.spend(func(calls *int) error { return h.waiting.WaitForOldest(h.stream, fits, calls) }); err != nil {
+				return nil, err
+			}
+			b = r.fromFree()
+		}
+		if b != nil {
+			return b, nil
+		}
 	}
-	if err := r.reap(h); err != nil {
-		return nil, err
+	if r.asks(p.unowned) {
+		p.unowned.mu.Lock()
+		defer p.unowned.mu.Unlock()
+		if err := r.reap(p.unowned); err != nil {
+			r.refuse(p.unowned, err)
+		}
 	}
-	if b := r.fromFree(); b != nil || p.opt.Reuse != ReuseWait {
-		return b, nil
-	}
-	fits := func(o *record) bool { return o.node.Size() >= r.size }
-	if err := r.spend(func(calls *int) error { return h.waiting.WaitForOldest(h.stream, fits, calls) }); err != nil {
-		return nil, err
-	}
-	return r.fromFree(), nil
+	return nil, nil
 }
 
 // reap recycles blocks of h, whose lock is held, if their work is found done.
@@ -417,7 +415,7 @@ func (r *request) note(err error) {
 // asks reports whether to search h. A heap whose stream the driver refused is searched again only at
 // the end, since each refusal is a call.
 func (r *request) asks(h *heap) bool {
-	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
+	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && (r.waitMode != order.DontWait || r.upkeep >= probeCalls)) &&
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
 

@@ -45,8 +45,6 @@ type Pool struct {
 	past    heapStats // of heaps that were closed
 	sleep   sleep
 
-	keptEvents []uintptr // that Close could not free, for another Close to try
-
 	reserved, peakReserved int64 // bytes
 	threshold              int64 // bytes, of opt.GCThreshold
 	collected              collection
@@ -230,8 +228,6 @@ func (t *heapTable) insert(h *heap) {
 // full reports whether another heap would leave too few empty slots.
 func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
 
-// Where a pool's memory comes from, and how it grows.
-
 // space has the chunks and addresses of a pool, and counts of allocated bytes. Pool.mu guards it.
 type space struct {
 	pages.Space
@@ -261,8 +257,6 @@ type collection struct {
 	at   int64 // reserved bytes at which to collect, if more than the threshold
 	peak int64 // peak of bytes allocated when at was last 0
 }
-
-// How a pool sleeps: it gives its memory back to the driver, and keeps its addresses and its blocks.
 
 // A sleep is the state of a pool that sleeps, or that failed to fall asleep or to wake.
 type sleep struct {

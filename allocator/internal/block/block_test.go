@@ -270,7 +270,7 @@ func TestApart(t *testing.T) {
 	if len(m.freed) != 1 || m.freed[0] != n {
 		t.Errorf("%d blocks came to their owner", len(m.freed))
 	}
-	m.DiscardApart(n)
+	m.Discard(n)
 	if err := m.check(); err != nil {
 		t.Error(err)
 	}

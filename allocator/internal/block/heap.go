@@ -103,7 +103,7 @@ func (h *Heap) absorb(left, right *Node) {
 		left.rng = right.rng
 		left.rng.last = left
 	}
-	h.discard(right)
+	h.Discard(right)
 }
 
 // record returns a node to describe memory with.
@@ -117,8 +117,8 @@ func (h *Heap) record() *Node {
 	return n
 }
 
-// discard keeps the record of n for later, unless the heap that made it is closed.
-func (h *Heap) discard(n *Node) {
+// Discard keeps the record of n, which describes no memory now, for later, unless another heap made it.
+func (h *Heap) Discard(n *Node) {
 	n.State = Unused
 	n.rng, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil
 	if n.kind&foreign == 0 {

@@ -1,5 +1,55 @@
 package block
 
+// A Range is memory whose blocks are neighbours: they are linked in address order and never
+// join with those of another range.
+type Range struct {
+	Addr  uintptr
+	Size  int64 // bytes
+	Small bool  // for small blocks alone; see [Heap.SeparateSmall]
+	Owner Owner // of the heap that holds it
+
+	first, last *Node
+
+	prev, next *Range // in the heap's list
+
+	_ [56]byte // to 128: two heaps' ranges share no cache line
+}
+
+// Last returns the last block of g.
+func (g *Range) Last() *Node { return g.last }
+
+// begin makes n the first block of g, end the last one.
+func (g *Range) begin(n *Node) { g.first, n.rng = n, g }
+func (g *Range) end(n *Node)   { g.last, n.rng = n, g }
+
+// rangeList is all ranges of a Heap, in no order.
+type rangeList struct {
+	first *Range
+	count int
+}
+
+func (l *rangeList) add(g *Range) {
+	g.prev, g.next = nil, l.first
+	if l.first != nil {
+		l.first.prev = g
+	}
+	l.first = g
+	l.count++
+}
+
+func (l *rangeList) remove(g *Range) {
+	if g.next != nil {
+		g.next.prev = g.prev
+	}
+	if g.prev != nil {
+		g.prev.next = g.next
+	} else {
+		l.first = g.next
+	}
+	g.prev, g.next = nil, nil
+	l.count--
+}
+
 // Ranges calls yield for every range of the heap, in no order.
 func (h *Heap) Ranges(yield func(g *Range) bool) {
 	for g := h.ranges.first; g != nil; {
@@ -82,7 +132,7 @@ func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 	left, right := n.prev, n.next
 	lo, hi := n.addr, n.End()
 	h.reserved -= n.size
-	h.discard(n)
+	h.Discard(n)
 	if left != nil && left.State == Free {
 		h.removeFree(left)
 		defer h.addFree(left)
@@ -110,6 +160,31 @@ func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 		h.ranges.add(rest)
 	}
 	return rest
+}
+
+// A Change is a block that became free, or is no longer free.
+type Change struct {
+	Node *Node
+	Addr uintptr
+	Size int64 // bytes
+	Free bool
+}
+
+// changes is a log of changes, so that a caller with many heaps need not visit all their free blocks
+// again.
+type changes struct {
+	kept  bool // nothing is missing
+	all   []Change
+	min   int64 // bytes of the smallest block that is logged: small ones are many
+	limit int   // of len(all)
+}
+
+func (c *changes) log(n *Node, free bool) {
+	if len(c.all) >= c.limit {
+		c.kept, c.all = false, c.all[:0]
+		return
+	}
+	c.all = append(c.all, Change{n, n.addr, n.size, free})
 }
 
 // Changes returns the changes since its last call, or !ok if it does not know them all. The slice is valid

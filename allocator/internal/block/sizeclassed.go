@@ -6,10 +6,7 @@ import "math/bits"
 // of eight classes for each power of two, so that at most a ninth of a block is
 // lost, a list is found with one bit scan, and a block that was freed fits the
 // next request of its class as it is.
-type sizeClassed struct {
-	occupied [classWords]uint64
-	lists    [classWords * 64]list
-}
+type sizeClassed struct{ classes }
 
 const (
 	classStepBits = 3
@@ -45,36 +42,44 @@ func classFor(size int64) int {
 	return class
 }
 
-func (s *sizeClassed) find(size int64) *Node {
-	class := classFor(size)
+// classes are lists of free blocks by size class.
+type classes struct {
+	occupied [classWords]uint64
+	lists    [classWords * 64]list
+}
+
+// atLeast returns a block of a class, or of the next one that has any, or nil.
+func (c *classes) atLeast(class int) *Node {
 	word, mask := class/64, ^uint64(0)<<(class%64)
 	for ; word < classWords; word, mask = word+1, ^uint64(0) {
-		if set := s.occupied[word] & mask; set != 0 {
-			return s.lists[word*64+bits.TrailingZeros64(set)].first
+		if set := c.occupied[word] & mask; set != 0 {
+			return c.lists[word*64+bits.TrailingZeros64(set)].first
 		}
 	}
 	return nil
 }
 
-func (s *sizeClassed) insert(n *Node) {
+func (c *classes) insert(n *Node) {
 	class := classAtMost(n.size)
-	s.lists[class].push(n)
-	s.occupied[class/64] |= 1 << (class % 64)
+	c.lists[class].push(n)
+	c.occupied[class/64] |= 1 << (class % 64)
 }
 
-func (s *sizeClassed) remove(n *Node) {
+func (c *classes) remove(n *Node) {
 	class := classAtMost(n.size)
-	s.lists[class].remove(n)
-	if s.lists[class].first == nil {
-		s.occupied[class/64] &^= 1 << (class % 64)
+	c.lists[class].remove(n)
+	if c.lists[class].first == nil {
+		c.occupied[class/64] &^= 1 << (class % 64)
 	}
 }
 
-func (s *sizeClassed) visit(min int64, f func(n *Node)) {
-	for class := classAtMost(min); class < len(s.lists); class++ {
-		s.lists[class].visit(min, f)
+func (c *classes) visit(min int64, f func(n *Node)) {
+	for class := classAtMost(min); class < len(c.lists); class++ {
+		c.lists[class].visit(min, f)
 	}
 }
+
+func (s *sizeClassed) find(size int64) *Node { return s.atLeast(classFor(size)) }
 
 func (s *sizeClassed) cut(n *Node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
 

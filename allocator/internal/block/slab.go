@@ -1,20 +1,16 @@
 package block
 
-import "math/bits"
-
 // slab cuts small sizes from slabs, each carved at once into objects of one size class, as in Bonwick
 // (The slab allocator, 1994). Free objects are kept apart until memory is short; then they join,
 // whatever slab they came from. A tlsf serves larger requests.
 type slab struct {
 	tlsf
-	occupied [(slabClasses + 63) / 64]uint64 // classes with a free object
-	objects  [slabClasses]list
+	objects classes
 }
 
 const (
 	slabMax     = 32 << 10 // bytes of the largest object
 	slabObjects = 64       // in a new slab
-	slabClasses = (15-8-classStepBits+1)*classSteps + 1
 )
 
 // isObject reports whether a block of size bytes can serve as an object.
@@ -27,7 +23,7 @@ func (s *slab) find(size int64) *Node {
 		return s.tlsf.find(size)
 	}
 	class := classFor(size)
-	if n := s.objects[class].first; n != nil {
+	if n := s.objects.lists[class].first; n != nil {
 		return n
 	}
 	bytes := classBytes(class)
@@ -37,50 +33,28 @@ func (s *slab) find(size int64) *Node {
 	if n := s.tlsf.find(bytes); n != nil {
 		return n
 	}
-	return s.largerObject(class)
-}
-
-// largerObject returns an object of a class above another one, to be cut up: in
-// small segments there is nothing else.
-func (s *slab) largerObject(class int) *Node {
-	for word, mask := class/64, ^uint64(0)<<(class%64); word < len(s.occupied); word, mask = word+1, ^uint64(0) {
-		if set := s.occupied[word] & mask; set != 0 {
-			return s.objects[word*64+bits.TrailingZeros64(set)].first
-		}
-	}
-	return nil
+	return s.objects.atLeast(class) // to be cut up: in small segments there is nothing else
 }
 
 func (s *slab) insert(n *Node) {
-	if !isObject(n.size) {
+	if isObject(n.size) {
+		s.objects.insert(n)
+	} else {
 		s.tlsf.insert(n)
-		return
 	}
-	class := classAtMost(n.size)
-	s.objects[class].push(n)
-	s.occupied[class/64] |= 1 << (class % 64)
 }
 
 func (s *slab) remove(n *Node) {
-	if !isObject(n.size) {
+	if isObject(n.size) {
+		s.objects.remove(n)
+	} else {
 		s.tlsf.remove(n)
-		return
-	}
-	class := classAtMost(n.size)
-	s.objects[class].remove(n)
-	if s.objects[class].first == nil {
-		s.occupied[class/64] &^= 1 << (class % 64)
 	}
 }
 
 func (s *slab) visit(min int64, f func(n *Node)) {
 	s.tlsf.visit(min, f)
-	if min > slabMax {
-		return
-	}
-	for class := classAtMost(min); class < len(s.objects); class++ {
-		s.objects[class].visit(min, f)
-	}
+	s.objects.visit(min, f)
 }
 
 // cut leaves one slab of a larger block, whole objects of a slab, and then takes

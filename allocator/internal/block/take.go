@@ -74,9 +74,6 @@ func (h *Heap) Apart(addr uintptr, size int64) *Node {
 // AdoptApart adds a block that Apart of another heap returned.
 func (h *Heap) AdoptApart(n *Node) { n.kind |= foreign }
 
-// DiscardApart ends what Apart began.
-func (h *Heap) DiscardApart(n *Node) { h.discard(n) }
-
 // Flush joins everything that is free.
 func (h *Heap) Flush() {
 	h.flushCache()

@@ -16,7 +16,7 @@
 //   - Events of one stream end in the order of their records. So a queue queries few events, however
 //     many items wait, and never makes more calls than its bound.
 //   - If the driver refuses an event, nothing changes.
-//   - No event goes back to the driver before Trim, Close or Take: one request may find the
+//   - No event goes back to the driver before Trim or Close: one request may find the
 //     work of thousands done.
 //
 // A queue knows only the size class of an item. It learns the size of a round for each class, so that a

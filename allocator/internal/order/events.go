@@ -1,8 +1,6 @@
 package order
 
 import (
-	"errors"
-
 	"mlpool/allocator/internal/spin"
 	"mlpool/allocator/internal/undo"
 )
@@ -37,7 +35,7 @@ type Events struct {
 	Driver Driver // nil: there are no events
 
 	mu    spin.Mutex
-	ended bool // by Take: keep no events from now on
+	ended bool // by Close: keep no events from now on
 	idle  []uintptr
 }
 
@@ -94,15 +92,6 @@ func (e *Events) Order(from, to Stream) error {
 	return e.Driver.WaitEvent(to, event)
 }
 
-// Take empties the cache for good.
-func (e *Events) Take() []uintptr {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	idle := e.idle
-	e.idle, e.ended = nil, true
-	return idle
-}
-
 // Trim returns idle events to the driver and keeps those that it refuses.
 func (e *Events) Trim(errs *[]error) {
 	e.mu.Lock()
@@ -115,14 +104,12 @@ func (e *Events) Trim(errs *[]error) {
 	e.idle = append(e.idle, kept...)
 }
 
-// Close is Trim for good.
-func (e *Events) Close() error {
+// Close is Trim for good: events that are released later go back to the driver at once.
+func (e *Events) Close(errs *[]error) {
 	e.mu.Lock()
 	e.ended = true
 	e.mu.Unlock()
-	var errs []error
-	e.Trim(&errs)
-	return errors.Join(errs...)
+	e.Trim(errs)
 }
 
 // Closed reports whether Close has nothing left to do.

@@ -165,7 +165,9 @@ func (r *rig) end() error {
 	if len(r.waiting) > 0 || r.err != nil {
 		return fmt.Errorf("%d still wait: %w", len(r.waiting), errors.Join(err, r.err))
 	}
-	return errors.Join(err, r.events.Close())
+	errs := []error{err}
+	r.events.Close(&errs)
+	return errors.Join(errs...)
 }
 
 func TestQueue(t *testing.T) {
@@ -266,10 +268,12 @@ func TestEvents(t *testing.T) {
 		c.Release(e)
 	}
 	d.FailAt(1, "FreeEvent")
-	if err := c.Close(); err == nil || c.Closed() {
-		t.Errorf("closed with %v", err)
+	var errs []error
+	if c.Close(&errs); len(errs) == 0 || c.Closed() {
+		t.Errorf("closed with %v", errs)
 	}
-	if err := c.Close(); err != nil || !c.Closed() || d.Leftover() != nil {
-		t.Errorf("%v, %v", d.Leftover(), err)
+	errs = nil
+	if c.Close(&errs); len(errs) > 0 || !c.Closed() || d.Leftover() != nil {
+		t.Errorf("%v, %v", d.Leftover(), errs)
 	}
 }

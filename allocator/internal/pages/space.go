@@ -203,9 +203,6 @@ func (s *Space) Release(h *Holder, c *Chunk) error {
 	return s.remove(c)
 }
 
-// Len returns the number of chunks.
-func (s *Space) Len() int { return len(s.chunks) }
-
 // create makes chunks of bytes in total at addr, where nothing is mapped. They are of no heap yet. If the
 // driver refuses one, those before it are released; only those that the driver does not take back remain.
 func (s *Space) create(addr uintptr, bytes, reserved int64) (made []*Chunk, err error) {

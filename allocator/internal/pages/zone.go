@@ -121,5 +121,10 @@ func (s *Space) Zones(yield func(addr uintptr, bytes int64) bool) {
 	}
 }
 
-// MadeAt reports whether the zone of h begins at addr.
-func (h *Holder) MadeAt(addr uintptr) bool { return h.zone != nil && h.zone.addr == addr }
+// ZoneAddr returns the address of the zone of h, or 0 if it has none.
+func (h *Holder) ZoneAddr() uintptr {
+	if h.zone == nil {
+		return 0
+	}
+	return h.zone.addr
+}
