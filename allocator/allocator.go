@@ -206,21 +206,3 @@ type AlignedAllocator interface {
 
 // maxAlignment is the largest alignment of a block, in bytes.
 const maxAlignment = 1 << 30
-
-// A placer is an allocator that can place a block.
-type placer interface {
-	Allocator
-	// allocAt is Alloc of a block at a place. With the zero Place it is Alloc.
-	allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error)
-}
-
-// allocAligned is AllocAligned of an allocator that can place blocks.
-func allocAligned(a placer, bytes, alignment int64, s Stream, tag string) (Block, error) {
-	if alignment <= 0 || alignment > maxAlignment || alignment&(alignment-1) != 0 {
-		return Block{}, ErrBadAlignment
-	}
-	if alignment <= Alignment {
-		return a.Alloc(bytes, s, tag)
-	}
-	return a.allocAt(bytes, block.Place{Unit: alignment}, s, tag)
-}

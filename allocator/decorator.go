@@ -62,6 +62,18 @@ func freed(err error) bool {
 	return errors.As(err, &damage)
 }
 
+// RedzoneError reports a write outside a block.
+type RedzoneError struct {
+	Block         Block
+	Tag           string
+	Before, After int64 // changed words of 4 bytes on either side
+}
+
+func (e *RedzoneError) Error() string {
+	return fmt.Sprintf("allocator: block %q of %d bytes at %#x was written outside: %d words before it, %d after",
+		e.Tag, e.Block.Size, e.Block.Addr, e.Before, e.After)
+}
+
 // freeSized frees b with a.freeSized if a has it. Else it returns b.Size.
 func freeSized(a Allocator, b Block, s Stream) (bytes int64, err error) {
 	if f, ok := a.(sizedFreer); ok {
@@ -285,4 +297,22 @@ func (d decorator) allocAt(bytes int64, at block.Place, s Stream, tag string) (B
 		return a.AllocAligned(bytes, at.Unit, s, tag)
 	}
 	return Block{}, fmt.Errorf("allocator: the wrapped allocator aligns no block: %w", errors.ErrUnsupported)
+}
+
+// A placer is an allocator that can place a block.
+type placer interface {
+	Allocator
+	// allocAt is Alloc of a block at a place. With the zero Place it is Alloc.
+	allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error)
+}
+
+// allocAligned is AllocAligned of an allocator that can place blocks.
+func allocAligned(a placer, bytes, alignment int64, s Stream, tag string) (Block, error) {
+	if alignment <= 0 || alignment > maxAlignment || alignment&(alignment-1) != 0 {
+		return Block{}, ErrBadAlignment
+	}
+	if alignment <= Alignment {
+		return a.Alloc(bytes, s, tag)
+	}
+	return a.allocAt(bytes, block.Place{Unit: alignment}, s, tag)
 }

@@ -311,3 +311,92 @@ func (h *heap) cut(n *block.Node, skip, size int64) *block.Node {
 	}
 	return h.stitch(stitch, addr, size, in)
 }
+
+// claimed has chunks of a heap without live memory, and the waiting blocks that are in them, at least in
+// part.
+type claimed struct {
+	chunks []*pages.Chunk
+	blocks []*record
+	has    map[*pages.Chunk]bool // false: the chunk was examined
+	taken  map[*record]bool      // blocks
+}
+
+// claimable finds chunks of most bytes in total, or as few more as possible, and of least bytes each: those of
+// large waiting blocks first, in the order in which they were freed.
+func (s *space) claimable(d *heap, least, most int64, looks *int) *claimed {
+	found := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
+	for _, r := range d.waiting.Largest {
+		for _, p := range r.parts() {
+			for _, c := range s.Overlapping(p.Addr(), p.End()) {
+				if most <= 0 || *looks <= 0 {
+					return found
+				}
+				if c.Size() < least {
+					continue
+				}
+				before := *looks
+				if _, seen := found.has[c]; seen {
+					*looks--
+				} else if found.has[c] = found.add(c, r, p, looks); found.has[c] {
+					most -= c.Size()
+				}
+				s.Looks += before - *looks
+			}
+		}
+	}
+	return found
+}
+
+// add adds chunk k, which has p, a part of the waiting block r, if all its memory is free or waits.
+func (c *claimed) add(k *pages.Chunk, r *record, p *block.Node, looks *int) bool {
+	m := p
+	for m.Addr() > k.Addr() && *looks >= 0 {
+		m = m.Prev()
+		*looks--
+	}
+	first := m
+	for ; m != nil && m.Addr() < k.End(); m = m.Next() {
+		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
+			return false
+		}
+	}
+	for m = first; m != nil && m.Addr() < k.End(); m = m.Next() {
+		of := recordOf(m)
+		if m == p {
+			of = r
+		}
+		if of.node.State == waiting && !c.taken[of] {
+			c.taken[of] = true
+			c.blocks = append(c.blocks, of)
+		}
+	}
+	c.chunks = append(c.chunks, k)
+	return true
+}
+
+// rests returns the number of spans of the blocks that are in none of the chunks.
+func (c *claimed) rests(s *space) (rests int) {
+	for _, r := range c.blocks {
+		for _, p := range r.parts() {
+			in := true
+			for _, k := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
+				if in && !c.has[k] {
+					rests++
+				}
+				in = c.has[k]
+			}
+		}
+	}
+	return rests
+}
+
+// front reports whether the first bytes of n are in the chunks, and how many are alike.
+func (c *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
+	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
+	for _, k := range chunks {
+		if c.has[k] != c.has[chunks[0]] {
+			return c.has[chunks[0]], int64(k.Addr() - n.Addr())
+		}
+	}
+	return c.has[chunks[0]], n.Size()
+}

@@ -189,6 +189,137 @@ func (p *Pool) growsRather(r *request) bool {
 	return p.space.Overstitched() && !p.full && r.driverErr == nil
 }
 
+// gather serves a request from unused chunks of its heap and of lenders, and from parts of its heap's
+// chunks; it makes a new stitch only with stitch. If the driver refuses a lender, or its work is not done,
+// it searches again without it.
+func (p *Pool) gather(r *request, lenders []*heap, stitch bool) (*Block, error) {
+	for {
+		excluded := len(r.refused) + len(r.busy)
+		b, parts, err := p.gatherOnce(r, lenders, stitch)
+		switch {
+		case len(r.refused)+len(r.busy) > excluded:
+		case len(parts) > 0 && err == nil:
+			return p.stitch(r, parts)
+		default:
+			return b, err
+		}
+	}
+}
+
+// gatherOnce is gather without another search. If a new stitch is needed, it returns its parts.
+func (p *Pool) gatherOnce(r *request, lenders []*heap, stitch bool) (b *Block, parts []*block.Node, err error) {
+	var heaps []*heap
+	defer func() {
+		for _, h := range heaps {
+			h.mu.Unlock()
+		}
+	}()
+	for _, h := range append([]*heap{r.heap}, lenders...) {
+		if h != r.heap && !r.asks(h) {
+			continue
+		}
+		if !r.lock(h) {
+			return nil, nil, ErrWouldBlock
+		}
+		heaps = append(heaps, h)
+		h.Flush()
+	}
+	if !stitch && len(heaps) == 1 {
+		if n := r.takeBest(r.heap); n != nil {
+			return r.handOut(r.heap, n), nil, nil
+		}
+	}
+	s, h := p.space, r.heap
+	s.search(heaps)
+	spans, at := r.find(s, len(heaps) > 1, stitch)
+	if len(spans) == 0 {
+		return nil, nil, nil
+	}
+	if moved, err := p.move(r, spans); err != nil || !moved {
+		return nil, nil, err
+	}
+	if s.Whole { // the strategy decides how a whole chunk is cut
+		return r.handOut(h, r.takeBest(h)), nil, nil
+	}
+	for _, x := range spans {
+		n := s.CutOut(&h.pages, x.Lo, x.Hi)
+		n.State = part
+		parts = append(parts, n)
+	}
+	if stitch && len(spans) > 1 {
+		return nil, parts, nil
+	}
+	return p.handOutAt(r, parts, at), nil, nil
+}
+
+// find returns free spans of the searched heaps for the request, or none if there is too little. Without stitch they
+// are side by side at at. With stitch, several spans are side by side nowhere yet.
+func (r *request) find(s *space, others, stitch bool) (spans []pages.Span, at pages.Location) {
+	h := &r.heap.pages
+	if stitch {
+		if spans, r.missing = s.Fragments(h, r.size, r.grain); r.missing > 0 {
+			return nil, at
+		}
+		at.Addr = spans[0].Lo
+		return spans, at
+	}
+	if s.Found() < r.size {
+		return nil, at
+	}
+	if t := s.Contiguous(h, r.size, r.grain, others); t.Size > 0 {
+		return t.Spans(r.size), pages.Location{Addr: t.Start(), Stitch: t.Stitch}
+	}
+	return nil, at
+}
+
+// move moves the chunks of spans of other heaps into the request's heap, whose stream waits for theirs. It
+// moves nothing if the policy or the driver does not allow it.
+func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
+	s, h := p.space, r.heap
+	lenders := s.Lenders(&h.pages, spans)
+	if len(lenders) == 0 {
+		return true, nil
+	}
+	for _, l := range lenders {
+		if ordered, err := p.orderAfter(r, l.Owner.(*heap)); err != nil || !ordered {
+			return false, err
+		}
+	}
+	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
+		s.moves++
+	}
+	s.Collect(&h.pages, spans)
+	return true, nil
+}
+
+// stitch maps parts of the request's heap side by side and hands them out as one block.
+func (p *Pool) stitch(r *request, parts []*block.Node) (*Block, error) {
+	h := r.heap
+	at, err := p.space.Stitch(parts)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		return p.handOutAt(r, parts, at), nil
+	}
+	for _, n := range parts {
+		h.Coalesce(n)
+	}
+	if isOutOfMemory(err) {
+		r.driverErr, err = err, nil
+	}
+	return nil, err
+}
+
+// handOutAt hands out parts of the request's heap, whose lock is held, that are side by side at a location.
+func (p *Pool) handOutAt(r *request, parts []*block.Node, at pages.Location) *Block {
+	h, n := r.heap, parts[0]
+	if at.Stitch != nil {
+		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
+		n = h.stitch(at.Stitch, at.Addr, r.size, parts)
+	}
+	return r.handOut(h, n)
+}
+
 // How a request takes memory that other streams still use: its own stream waits for them on the device.
 // The stream whose heap has the memory does not.
 
@@ -287,93 +418,4 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 		s.Move(&h.pages, []*pages.Chunk{k}, false)
 	}
 	return nil
-}
-
-// claimed has chunks of a heap without live memory, and the waiting blocks that are in them, at least in
-// part.
-type claimed struct {
-	chunks []*pages.Chunk
-	blocks []*record
-	has    map[*pages.Chunk]bool // false: the chunk was examined
-	taken  map[*record]bool      // blocks
-}
-
-// claimable finds chunks of most bytes in total, or as few more as possible, and of least bytes each: those of
-// large waiting blocks first, in the order in which they were freed.
-func (s *space) claimable(d *heap, least, most int64, looks *int) *claimed {
-	found := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
-	for _, r := range d.waiting.Largest {
-		for _, p := range r.parts() {
-			for _, c := range s.Overlapping(p.Addr(), p.End()) {
-				if most <= 0 || *looks <= 0 {
-					return found
-				}
-				if c.Size() < least {
-					continue
-				}
-				before := *looks
-				if _, seen := found.has[c]; seen {
-					*looks--
-				} else if found.has[c] = found.add(c, r, p, looks); found.has[c] {
-					most -= c.Size()
-				}
-				s.Looks += before - *looks
-			}
-		}
-	}
-	return found
-}
-
-// add adds chunk k, which has p, a part of the waiting block r, if all its memory is free or waits.
-func (c *claimed) add(k *pages.Chunk, r *record, p *block.Node, looks *int) bool {
-	m := p
-	for m.Addr() > k.Addr() && *looks >= 0 {
-		m = m.Prev()
-		*looks--
-	}
-	first := m
-	for ; m != nil && m.Addr() < k.End(); m = m.Next() {
-		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
-			return false
-		}
-	}
-	for m = first; m != nil && m.Addr() < k.End(); m = m.Next() {
-		of := recordOf(m)
-		if m == p {
-			of = r
-		}
-		if of.node.State == waiting && !c.taken[of] {
-			c.taken[of] = true
-			c.blocks = append(c.blocks, of)
-		}
-	}
-	c.chunks = append(c.chunks, k)
-	return true
-}
-
-// rests returns the number of spans of the blocks that are in none of the chunks.
-func (c *claimed) rests(s *space) (rests int) {
-	for _, r := range c.blocks {
-		for _, p := range r.parts() {
-			in := true
-			for _, k := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
-				if in && !c.has[k] {
-					rests++
-				}
-				in = c.has[k]
-			}
-		}
-	}
-	return rests
-}
-
-// front reports whether the first bytes of n are in the chunks, and how many are alike.
-func (c *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
-	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
-	for _, k := range chunks {
-		if c.has[k] != c.has[chunks[0]] {
-			return c.has[chunks[0]], int64(k.Addr() - n.Addr())
-		}
-	}
-	return c.has[chunks[0]], n.Size()
 }

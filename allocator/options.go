@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
 )
 
@@ -187,4 +188,17 @@ func (o *PoolOptions) check() error {
 		return fmt.Errorf("allocator: PreallocateBytes %d exceeds MaxBytes %d", o.PreallocateBytes, o.MaxBytes)
 	}
 	return nil
+}
+
+// strategy returns the strategy that the options name, or that their Placement makes.
+func (o *PoolOptions) strategy() block.Strategy {
+	if o.Placement != nil {
+		return block.Chosen(o.Placement)
+	}
+	for _, s := range strategies {
+		if s.name == o.Strategy {
+			return s.of
+		}
+	}
+	return block.Strategy{}
 }

@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"errors"
-	"fmt"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/undo"
@@ -235,16 +234,4 @@ func (p *Poison) Close() error {
 		}
 	}
 	return err
-}
-
-// RedzoneError reports a write outside a block.
-type RedzoneError struct {
-	Block         Block
-	Tag           string
-	Before, After int64 // changed words of 4 bytes on either side
-}
-
-func (e *RedzoneError) Error() string {
-	return fmt.Sprintf("allocator: block %q of %d bytes at %#x was written outside: %d words before it, %d after",
-		e.Tag, e.Block.Size, e.Block.Addr, e.Before, e.After)
 }

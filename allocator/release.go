@@ -411,10 +411,10 @@ func (p *Pool) beyondLimit(bytes int64) bool {
 	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
 }
 
-// atLimit is the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
+// passLimit returns the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
 // plus the request would have been enough, since it would not have changed any earlier call. Later it is
 // not known.
-func (p *Pool) atLimit(r *request) error {
+func (p *Pool) passLimit(r *request) error {
 	if !p.limited {
 		size := block.RoundUp(r.size, p.space.Page)
 		r.enough = p.reserved + size
@@ -449,7 +449,7 @@ func (p *Pool) refuseEarly(r *request) error {
 func (p *Pool) refuse(r *request, why error) error {
 	r.driverErr = cmp.Or(r.driverErr, why)
 	if why == errLimit {
-		p.atLimit(r)
+		p.passLimit(r)
 	}
 	return p.outOfMemory(r)
 }

@@ -59,16 +59,3 @@ func DescribeStrategy(name string) string {
 	}
 	return ""
 }
-
-// strategy returns the strategy that the options name, or that their Placement makes.
-func (o *PoolOptions) strategy() block.Strategy {
-	if o.Placement != nil {
-		return block.Chosen(o.Placement)
-	}
-	for _, s := range strategies {
-		if s.name == o.Strategy {
-			return s.of
-		}
-	}
-	return block.Strategy{}
-}
