@@ -18,6 +18,7 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 )
@@ -104,7 +105,7 @@ func TestInterruptedFiles(t *testing.T) {
 	defer writer.Close() // what still reads ends then
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, args := range [][]string{{pipe}, {"-check", pipe}, {"-export", t.TempDir(), pipe}, {"-predict", pipe, dir}} {
+	for _, args := range [][]string{{pipe}, {"-check", pipe}, {"-export", t.TempDir(), pipe}, {"-predict", pipe, dir}, {"-report", filepath.Join(t.TempDir(), "p.html"), dir}} {
 		if code, _, stderr := trainIn(ctx, args...); code != exit.CodeInterrupted || stderr != "train: interrupted\n" {
 			t.Errorf("%q: exit code %d, stderr %q", args, code, stderr)
 		}
@@ -123,6 +124,16 @@ func TestEndlessFiles(t *testing.T) {
 		{[]string{"-predict", zeros, dir}, "train: /dev/zero: images: magic number is 0x00000000, want 0x00000803\n"},
 	} {
 		fails(t, exit.Failure, c.want, c.args...)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, c := range []struct{ file, flag, value string }{
+		{rundir.RecordingFile, "-report", page}, {rundir.ConfigFile, "-report", page}, {rundir.LossesFile, "-report", page}, {rundir.RecordsFile, "-report", page},
+		{rundir.WeightsFile, "-predict", predict.TestSet}, {rundir.FactsFile, "-predict", predict.TestSet}, {rundir.FactsFile, "-report", page},
+	} {
+		file := filepath.Join(dir, c.file)
+		traintest.OK(t, errors.Join(os.Rename(file, file+".whole"), os.Symlink(zeros, file)))
+		fails(t, exit.Failure, "train: read "+file+": not a regular file\n", c.flag, c.value, dir)
+		traintest.OK(t, os.Rename(file+".whole", file))
 	}
 }
 

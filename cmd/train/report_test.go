@@ -104,6 +104,9 @@ func TestReportErrors(t *testing.T) {
 			t.Errorf("%s: a report is written all the same", test.run)
 		}
 	}
+	// Figures that no run has make a page all the same, which ends.
+	reportOf(t, spoiled(rundir.RecordsFile, `{"epoch":1,"steps":500,"allocator_ms":5e-324}`+"\n"), spoiled(rundir.RecordsFile, "{}\n"),
+		spoiled(rundir.RecordingFile, `{"memory":[{"ms":1e308},{"ms":-1e308}],"moments":[{"ms":1e18}],"step":{"length":1e-323,"kernels":[{"length":1e308}]}}`))
 	// Without its recording a run still has a report.
 	cut := spoiled(rundir.RecordingFile, "{")
 	if code, _, stderr := train("-report", page, cut); code != 0 || !strings.HasPrefix(stderr, "train: "+cut) || strings.Count(stderr, "\n") != 1 {

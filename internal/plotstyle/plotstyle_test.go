@@ -44,6 +44,23 @@ func TestTicks(t *testing.T) {
 	}
 }
 
+// TestTicksEnd wants few ticks of ranges that damaged files may have.
+func TestTicksEnd(t *testing.T) {
+	inf := math.Inf(1)
+	for _, r := range [][2]float64{
+		{0, 0}, {1e18, 1e18}, {1, 0}, {0, 1e-323}, {5e-324, 2e-323}, {1e300, math.Nextafter(1e300, inf)}, {-math.MaxFloat64, math.MaxFloat64},
+		{0, inf}, {-inf, inf}, {math.NaN(), 1}, {1, math.NaN()}, {-1, 10}, {0, 10}, {1e-323, 1e308},
+	} {
+		for _, closest := range []float64{0, 5e-324, 1, 1e300, inf, math.NaN()} {
+			for _, all := range [][]Tick{Ticks(r[0], r[1], closest, nil), LogTicks(r[0], r[1], 8, nil)} {
+				if len(all) > 10_000 {
+					t.Errorf("%v, none closer than %v: %d ticks", r, closest, len(all))
+				}
+			}
+		}
+	}
+}
+
 func labels(ticks []Tick) string {
 	var all []string
 	for _, tick := range ticks {

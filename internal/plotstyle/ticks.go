@@ -11,11 +11,15 @@ type Tick struct {
 	Label string
 }
 
-// Ticks returns at most eight ticks at round numbers, no closer than closest. A nil text writes
-// a number with the digits that distinguish it from the next.
+// Ticks returns at most eight ticks at round numbers, no closer than closest, or none of a range that is empty,
+// infinite, or too short for float64. A nil text writes a number with the digits that distinguish it from the next.
 func Ticks(low, high, closest float64, text func(float64) string) []Tick {
-	step := math.Pow(10, math.Floor(math.Log10((high-low)/7)))
-	for i := 0; (high-low)/step > 7 || step < closest; i++ {
+	const most = 8
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/(most-1))))
+	if !(step > 0) || math.IsInf(step, 1) {
+		return nil
+	}
+	for i := 0; (high-low)/step > most-1 || step < closest; i++ {
 		step *= [...]float64{2, 2.5, 2}[i%3] // 1, 2, 5, 10
 	}
 	if text == nil {
@@ -23,8 +27,12 @@ func Ticks(low, high, closest float64, text func(float64) string) []Tick {
 		text = func(v float64) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 	}
 	var ticks []Tick
-	for i := math.Ceil(low / step); i*step <= high; i++ {
-		v := i*step + 0 // not −0
+	first := math.Ceil(low / step)
+	for i := range most {
+		v := (first+float64(i))*step + 0 // not −0
+		if !(v <= high) {
+			break
+		}
 		ticks = append(ticks, Tick{Value: v, Label: text(v)})
 	}
 	return ticks
@@ -33,7 +41,7 @@ func Ticks(low, high, closest float64, text func(float64) string) []Tick {
 // LogTicks returns ticks with at most about n labels: at 1, 2 and 5 times the powers of ten or, if those are many, at
 // powers, with marks without labels in between. For a range too short for that it returns Ticks.
 func LogTicks(low, high float64, n int, text func(float64) string) []Tick {
-	if high/low < 4 {
+	if !(low > 0 && high/low >= 4) || math.IsInf(high, 1) {
 		return Ticks(low, high, (high-low)/float64(n), text)
 	}
 	if text == nil {

@@ -17,6 +17,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"maps"
+	"mlpool/cmd/train/internal/rundir"
 	"os"
 	"strconv"
 
@@ -118,6 +119,9 @@ func Load(path string) (Checkpoint, error) {
 }
 
 func load(path string) (c Checkpoint, err error) {
+	if err := rundir.CheckRegular(path); err != nil {
+		return c, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return c, err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"mlpool/allocator"
@@ -33,16 +32,25 @@ func Report(ctx context.Context, path string, folders []string, stdout, stderr i
 	if err := rundir.CheckOutput("-report", path); err != nil {
 		return err
 	}
-	all, err := exit.Await(ctx, func() ([]Run, error) { return readAllFinished(folders) })
-	if err != nil {
-		return err
-	}
-	for _, f := range all {
-		if f.damaged != nil {
-			fmt.Fprintf(stderr, "train: %v\n", f.damaged)
+	damaged, err := exit.Await(ctx, func() (damaged []error, err error) {
+		all, err := readAllFinished(folders)
+		if err == nil {
+			err = writePage(path, all)
 		}
+		for _, f := range all {
+			if f.damaged != nil {
+				damaged = append(damaged, f.damaged)
+			}
+		}
+		return damaged, err
+	})
+	for _, why := range damaged {
+		fmt.Fprintf(stderr, "train: %v\n", why)
 	}
-	return WriteReport(path, all, stdout)
+	if err == nil {
+		fmt.Fprintf(stdout, "report in %s\n", path)
+	}
+	return err
 }
 
 // readAllFinished reads the runs in folders, and all runs of comparisons.
@@ -75,11 +83,11 @@ func readFinished(r rundir.Run) (f Run, err error) {
 	if f.Losses, err = r.Losses(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	if f.Config, err = os.ReadFile(r.Config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if f.Config, err = rundir.ReadFile(r.Config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
 	path := filepath.Join(r.Dir, rundir.RecordingFile)
-	text, err := os.ReadFile(path)
+	text, err := rundir.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
@@ -95,6 +103,14 @@ func readFinished(r rundir.Run) (f Run, err error) {
 
 // WriteReport writes the page of runs, and prints where it is.
 func WriteReport(path string, runs []Run, stdout io.Writer) error {
+	err := writePage(path, runs)
+	if err == nil {
+		fmt.Fprintf(stdout, "report in %s\n", path)
+	}
+	return err
+}
+
+func writePage(path string, runs []Run) error {
 	p, err := reportPage(runs)
 	if err != nil {
 		return err
@@ -106,6 +122,5 @@ func WriteReport(path string, runs []Run, stdout io.Writer) error {
 	if err := rundir.WriteFile(path, b.Bytes()); err != nil {
 		return fmt.Errorf("-report: %w", err)
 	}
-	fmt.Fprintf(stdout, "report in %s\n", path)
 	return nil
 }

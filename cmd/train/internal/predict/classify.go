@@ -68,21 +68,11 @@ type predictor struct {
 // Classify prints what the weights of a run predict for pictures, IDX files of images, or the test
 // set. It computes on the CPU. An input that cannot be read does not stop the others.
 func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
-	run, err := rundir.First(o.Run)
+	p, err := exit.Await(ctx, func() (predictor, error) { return open(o) })
 	if err != nil {
 		return err
 	}
-	saved, err := checkpoint.LoadWeights(run, o.Weights)
-	if err != nil {
-		return err
-	}
-	p := predictor{Perceptron: Perceptron{Weights: saved.Weights}, stdout: stdout, stderr: stderr}
-	if p.Classes() != data.Classes {
-		return fmt.Errorf("%s: a model of %d classes, want %d", run.Dir, p.Classes(), data.Classes)
-	}
-	if p.cfg, err = configs.Load(run.Config(), o.Set...); err != nil {
-		return err
-	}
+	p.stdout, p.stderr = stdout, stderr
 	if o.JSON { // standard output is for JSON alone
 		p.stdout = io.Discard
 	}
@@ -107,6 +97,24 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 		errs = append(errs, rundir.PrintJSON(stdout, predictions))
 	}
 	return errors.Join(errs...)
+}
+
+// open reads the weights and the config of the run.
+func open(o Options) (p predictor, err error) {
+	run, err := rundir.First(o.Run)
+	if err != nil {
+		return p, err
+	}
+	saved, err := checkpoint.LoadWeights(run, o.Weights)
+	if err != nil {
+		return p, err
+	}
+	p.Weights = saved.Weights
+	if p.Classes() != data.Classes {
+		return p, fmt.Errorf("%s: a model of %d classes, want %d", run.Dir, p.Classes(), data.Classes)
+	}
+	p.cfg, err = configs.Load(run.Config(), o.Set...)
+	return p, err
 }
 
 // predict classifies a file, or the test set.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,11 +20,40 @@ type Run struct {
 	Facts Facts
 }
 
+// mostBytes is the size of the largest file of a run that is read.
+const mostBytes = 1 << 30
+
+// ReadFile reads a file of a run. It refuses what may have no end, such as a link to a device or to a pipe.
+func ReadFile(path string) ([]byte, error) {
+	if err := CheckRegular(path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if len(text) > mostBytes {
+		err = fmt.Errorf("%s: larger than 1 GiB", path)
+	}
+	return text, err
+}
+
+// CheckRegular returns an error unless path is a regular file, or a link to one.
+func CheckRegular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	return err
+}
+
 // Open reads the facts of the run in dir. If dir is not the folder of a run, the error suggests
 // one.
 func Open(dir string) (Run, error) {
 	path := filepath.Join(dir, FactsFile)
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	switch info, statErr := os.Stat(dir); {
 	case errors.Is(statErr, fs.ErrNotExist):
 		return Run{}, fmt.Errorf("%s does not exist: name a folder that a run wrote in its log_dir", dir)
@@ -161,7 +191,7 @@ func (r Run) Losses() ([]float32, error) {
 // read parses each line of a file. It ignores a last line without a line break: the process was
 // killed while writing it.
 func read[T any](path string, parse func(line string) (T, error)) (values []T, err error) {
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -185,11 +215,7 @@ func IsRun(path string) bool {
 	if _, err := os.Stat(filepath.Join(path, ComparisonFile)); err == nil {
 		return true
 	}
-	file := filepath.Join(path, FactsFile)
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() { // a pipe may never end
-		return false
-	}
-	text, err := os.ReadFile(file)
+	text, err := ReadFile(filepath.Join(path, FactsFile))
 	var facts Facts
 	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
 }
