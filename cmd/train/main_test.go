@@ -283,6 +283,7 @@ func TestExport(t *testing.T) {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
 	fails(t, exit.Failure, "train: "+dir+" is not the folder of a run: its run.json has no status", "-resume", dir)
+	fails(t, exit.Failure, "train: "+dir+" is a folder: name a TOML file, as in train configs/mnist.toml\n", dir)
 	trained := trainAll(t, logDir, path)
 	before := traintest.Contents(t, trained)
 	fails(t, exit.Failure, "train: export: "+trained+" is the folder of a run: name another one\n", "-export", trained, path)

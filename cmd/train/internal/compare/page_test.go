@@ -59,6 +59,9 @@ func TestReportRanksNothing(t *testing.T) {
 		if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.HasPrefix(lead, test.lead) {
 			t.Errorf("%s: the page begins with %q, want %q", test.name, lead, test.lead)
 		}
+		if strings.Contains(page, "train.fuse") != (test.name == "other settings") {
+			t.Errorf("%s: the page does not have the keys that differ, or others", test.name)
+		}
 		if strings.Contains(page, "the fastest") || strings.Contains(page, "longer.") {
 			t.Errorf("%s: the page ranks the runs", test.name)
 		}

@@ -159,3 +159,14 @@ func TestRecordingIsLeftOut(t *testing.T) {
 	}
 	s.record(context.Background(), func(*runner) string { return t.TempDir() }) // a folder: a warning
 }
+
+func TestTraceOfAProfileFails(t *testing.T) {
+	r, _ := asyncRunner(t)
+	r.trace = allocator.NewTrace(r.allocs[0], 1)
+	s := &session{runners: []*runner{r}, stdout: io.Discard}
+	s.cfg.Train.Profile = 1
+	s.cfg.Allocator.Trace = filepath.Join(t.TempDir(), "none", "trace.json")
+	if err := s.profile(context.Background()); err == nil || !strings.Contains(err.Error(), "allocator.trace") {
+		t.Errorf("error %v", err)
+	}
+}

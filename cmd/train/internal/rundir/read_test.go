@@ -44,6 +44,10 @@ func TestLock(t *testing.T) {
 		t.Errorf("seed %d, %v", r.Facts.Seed, err)
 	}
 	write(t, dir, Facts{})
+	traintest.OK(t, os.MkdirAll(filepath.Join(dir, "full", RecordsFile), 0o777))
+	if _, err := Start(filepath.Join(dir, "full"), Facts{}, nil); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a folder in place of logs: %v", err)
+	}
 }
 
 // TestRuns reads comparisons, in their order, and single runs.
