@@ -67,7 +67,7 @@ var categoryOf = []struct {
 	{Gradients, regexp.MustCompile(`^torch::autograd::.*::apply(\(|$)|c10d::Reducer|^_?(backward|make_grads|engine_run_backward|backward_impl|foreach_reduce|post_backward\w*)\b|/nn/parallel/distributed\.py`)},
 	{OptimizerState, regexp.MustCompile(`^_?(init_group|init_state|lazy_init_state|load_state_dict|process_value\w*|cast) .*(?i)/optim`)},
 	{Workspace, regexp.MustCompile(` .*/torch/optim/|^step .*(?i)optim`)},
-	{Parameters, regexp.MustCompile(`^(_apply|to_empty|load_state_dict|_load_from_state_dict|from_pretrained|reset_parameters|foreach_all_gather|_?unshard) |^__init__ .*/torch/nn/| .*/torch/nn/(init|parameter)\.py| .*/safetensors/|/fsdp/_flat_param\.py`)},
+	{Parameters, regexp.MustCompile(`^(_apply|to_empty|load_state_dict|_load_from_state_dict|from_pretrained|reset_parameters|foreach_all_gather|_?unshard|(_?init_)?(params?|parameters|weights)) |^__init__ .*/torch/nn/| .*/torch/nn/(init|parameter)\.py| .*/safetensors/|/fsdp/_flat_param\.py`)},
 	{Activations, regexp.MustCompile(`^(forward|_call_impl) |/torch/nn/functional\.py`)},
 }
 

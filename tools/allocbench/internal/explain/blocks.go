@@ -69,7 +69,7 @@ func blocksByTag(all []lifetime, peak int) []report.TagBlocks {
 	}
 	var tags []report.TagBlocks
 	for of, b := range byName {
-		if len(ages[of]) > 0 {
+		if b.MedianAge = -1; len(ages[of]) > 0 {
 			b.MedianAge = stats.Median(ages[of])
 		}
 		tags = append(tags, *b)
