@@ -93,6 +93,7 @@ func TestCategories(t *testing.T) {
 		{[]any{torch("convert", "nn/modules/module.py"), torch("_apply", "nn/modules/module.py"), main}, "<module> train.py:90", Parameters},
 		{[]any{torch("_process_value_according_to_param_policy", "optim/optimizer.py"), torch("load_state_dict", "optim/optimizer.py"), main}, "<module> train.py:90", OptimizerState},
 		{[]any{torch("foreach_all_gather", "distributed/fsdp/_fully_shard/_fsdp_collectives.py"), torch("_call_impl", "nn/modules/module.py"), main}, "<module> train.py:90", Parameters},
+		{[]any{at("init_weights", "model.py", 7), main}, "init_weights model.py:7", Parameters},
 		{[]any{torch("cross_entropy", "nn/functional.py"), main}, "<module> train.py:90", Activations},
 		{nil, "", Gradients}, // of a thread without Python
 	} {

@@ -55,7 +55,7 @@ type TagBlocks struct {
 	Category  string // such as parameters, or "" if it is not known
 	AtPeak    int64  // bytes live when the first run reserves most
 	Largest   int64  // bytes of the largest block
-	MedianAge int64  // from Alloc to Free
+	MedianAge int64  // from Alloc to Free; −1 if none was freed
 	Unfreed   int    // blocks that are live at the end
 }
 
