@@ -39,10 +39,10 @@ func main() {
 	case errors.As(err, new(*launch.ReportedError)):
 		os.Exit(1) // rank 0 prints it
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "allocbench: interrupted: the rows above were measured before")
+		fmt.Fprintln(text.Wrapped(os.Stderr), "allocbench: interrupted: the rows above were measured before")
 		os.Exit(130)
 	default:
-		fmt.Fprintf(os.Stderr, "allocbench: %v\n", err)
+		fmt.Fprintf(text.Wrapped(os.Stderr), "allocbench: %v\n", err)
 		os.Exit(1)
 	}
 }

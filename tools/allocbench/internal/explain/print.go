@@ -74,7 +74,7 @@ func holdersText(h gap.Holders, at float64) string {
 		said += ", " + h.Tag
 	}
 	if h.Born >= 0 {
-		said += fmt.Sprintf(", since %.0f requests", at-float64(h.Born))
+		said += ", since " + text.Count(int(at)-int(h.Born), "request")
 	}
 	return said
 }
