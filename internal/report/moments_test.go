@@ -49,7 +49,7 @@ func TestTracePage(t *testing.T) {
 	if len(text) > 10e6 {
 		t.Errorf("%d bytes", len(text))
 	}
-	if got, want := sections(root), []string{"changes", "cards", "causes", "blocks", "map", "facts", "memory"}; !slices.Equal(got, want) {
+	if got, want := sections(root), []string{"changes", "cards", "live", "causes", "blocks", "map", "facts", "memory"}; !slices.Equal(got, want) {
 		t.Errorf("sections %v, want %v", got, want)
 	}
 }
