@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"errors"
-	"sync"
 	"testing"
 
 	"mlpool/allocator"
@@ -125,41 +124,6 @@ func TestOnOutOfMemoryPanics(t *testing.T) {
 	}()
 	b, err := p.Alloc(4<<20, 1, "request")
 	if err := errors.Join(err, p.Free(b, 1), p.Check(), p.Close()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestOnOutOfMemoryOfThreads has several goroutines free from one cache.
-func TestOnOutOfMemoryOfThreads(t *testing.T) {
-	held := &cache{}
-	var mu sync.Mutex
-	p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{
-		MaxBytes: 64 << 20, OnOutOfMemory: func(*allocator.OutOfMemoryError) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return held.free()
-		},
-	})
-	held.a = p
-	held.fill(t, 64, 1<<20)
-	var all sync.WaitGroup
-	for s := range 4 {
-		all.Go(func() {
-			on := allocator.Stream(s + 2)
-			for range 8 {
-				b, err := p.Alloc(1<<20, on, "request")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer p.Free(b, on)
-			}
-		})
-	}
-	all.Wait()
-	for held.free() {
-	}
-	if err := errors.Join(p.Check(), p.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
 )
 
 // TestCapture allocates blocks of one stream during its capture. The driver is called for memory, but
@@ -38,23 +37,4 @@ func TestCapture(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestStitchesAreCounted makes a stitch of two chunks, and uses it again.
-func TestStitchesAreCounted(t *testing.T) {
-	const page = 2 << 20
-	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(page), allocator.PoolOptions{MaxBytes: 4 * page})
-	var blocks []allocator.Block
-	for range 4 {
-		blocks = append(blocks, r.alloc(page, 1))
-	}
-	r.freeAll([]allocator.Block{blocks[0], blocks[2]}, 1)
-	for range 2 {
-		r.must(r.Free(r.alloc(2*page, 1), 1))
-	}
-	if st := r.Stats(); st.Stitches != 1 || st.Mappings != 6 {
-		t.Errorf("%d stitches and %d mappings, want one stitch of two chunks, and four chunks", st.Stitches, st.Mappings)
-	}
-	r.freeAll([]allocator.Block{blocks[1], blocks[3]}, 1)
-	r.close()
 }

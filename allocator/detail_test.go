@@ -38,25 +38,3 @@ func TestDetail(t *testing.T) {
 	r.must(r.Free(c, 2))
 	r.close()
 }
-
-// TestDetailOfKeptPages: pages that the driver refused to take back stay reserved, and free.
-func TestDetailOfKeptPages(t *testing.T) {
-	const page = 2 << 20
-	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
-	a, b := r.alloc(page, 1), r.alloc(page, 1)
-	r.must(r.Free(b, 1))
-	r.fake.FailAt(1, "ReleasePages")
-	injected(t, r.Trim(0))
-	st, d := r.Stats(), r.pool.Detail()
-	if d.Free != page || d.Free != st.Reserved-st.Allocated {
-		t.Errorf("%d bytes free, want %d; statistics %+v", d.Free, page, st)
-	}
-	r.fake.FailAt(1, "ReleasePages")
-	injected(t, r.Trim(0))
-	r.must(r.Trim(0))
-	if got := r.Stats().Reserved; got != page {
-		t.Errorf("%d bytes reserved, want %d", got, page)
-	}
-	r.must(r.Free(a, 1))
-	r.close()
-}

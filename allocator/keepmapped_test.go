@@ -66,35 +66,3 @@ func TestKeepMapped(t *testing.T) {
 		}
 	}
 }
-
-// refusesFree fails calls of Free on demand.
-type refusesFree struct {
-	*allocatortest.Fake
-	err error
-}
-
-func (d *refusesFree) Free(addr uintptr) error {
-	if d.err != nil {
-		return d.err
-	}
-	return d.Fake.Free(addr)
-}
-
-// TestKeepMappedCloses closes a pool whose driver refuses to free its memory at first.
-func TestKeepMappedCloses(t *testing.T) {
-	d := &refusesFree{Fake: allocatortest.NewFake(deviceBytes)}
-	p := newPool(t, d, allocator.PoolOptions{SegmentBytes: 1 << 20, Segments: allocator.SegmentsMalloc, KeepMapped: true})
-	for bytes := int64(1 << 20); bytes <= 3<<20; bytes += 1 << 20 {
-		b, err := p.Alloc(bytes, 0, "captured")
-		ok(t, errors.Join(err, p.Free(b, 0), p.Trim(0)))
-	}
-	d.err = errors.New("device lost")
-	if err := p.Close(); !errors.Is(err, d.err) {
-		t.Errorf("Close returned %v", err)
-	}
-	d.err = nil
-	if err := p.Close(); err != nil {
-		t.Errorf("the second Close returned %v", err)
-	}
-	ok(t, errors.Join(d.Leftover(), d.Faults()))
-}

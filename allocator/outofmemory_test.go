@@ -232,28 +232,6 @@ func TestHugeSizes(t *testing.T) {
 	}
 }
 
-func TestOutOfMemoryTakesWhatWaits(t *testing.T) {
-	for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
-		t.Run(policy.String(), func(t *testing.T) {
-			r := newRig(t, allocator.PoolOptions{Reuse: policy, MaxBytes: 64 << 20})
-			b := r.alloc(60<<20, 1)
-			r.fake.Order(1, 2)
-			r.must(r.Free(b, 2))
-			b = r.alloc(60<<20, 1)
-			r.must(r.Free(b, 1))
-			b = r.alloc(60<<20, 3)
-			r.check()
-			_, err := r.Alloc(60<<20, 1, "one too many")
-			var oom *allocator.OutOfMemoryError
-			if !errors.As(err, &oom) {
-				t.Fatalf("Alloc beyond the limit: %v", err)
-			}
-			r.must(r.Free(b, 3))
-			r.close()
-		})
-	}
-}
-
 func TestOutOfMemoryError(t *testing.T) {
 	const limit = 8 << 20
 	fill := func(r *rig) (blocks []allocator.Block) {

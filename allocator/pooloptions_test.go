@@ -78,32 +78,6 @@ func TestPreallocation(t *testing.T) {
 	}
 }
 
-// TestPreallocationOfAnySize allocates small blocks from segments whose size is not a multiple of
-// theirs.
-func TestPreallocationOfAnySize(t *testing.T) {
-	for _, strategy := range allocator.Strategies() {
-		for _, units := range []int64{1, 3, 7, 12, 100, 129} {
-			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: strategy, PreallocateBytes: units * 256, MaxBytes: units * 256})
-			for range 2 {
-				var blocks []allocator.Block
-				for range units {
-					b := r.alloc(100, 1)
-					if b.Addr%allocator.Alignment != 0 {
-						t.Errorf("%s, %d bytes: a block lies at %#x", strategy, units*256, b.Addr)
-					}
-					blocks = append(blocks, b)
-				}
-				for _, b := range blocks {
-					r.must(r.Free(b, 1))
-				}
-				r.check()
-				r.must(r.Free(r.alloc(units*256, 1), 1))
-			}
-			r.close()
-		}
-	}
-}
-
 // TestLimits requests more than the limit, which is the smaller of MaxBytes and MaxFraction.
 func TestLimits(t *testing.T) {
 	for _, c := range []struct {
@@ -258,56 +232,5 @@ func TestMaxSegment(t *testing.T) {
 		if err := errors.Join(p.Close(), d.Faults(), d.Leftover()); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// TestTrimKeeps releases only as much as it must, in chunks or segments of 4 MiB.
-func TestTrimKeeps(t *testing.T) {
-	const unit = 4 << 20
-	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
-		r := newRig(t, allocator.PoolOptions{Segments: kind, SegmentBytes: unit, MaxSegmentBytes: unit})
-		var blocks []allocator.Block
-		for range 16 {
-			blocks = append(blocks, r.alloc(unit, 1))
-		}
-		held := r.Stats().Reserved
-		r.freeAll(blocks, 1)
-		for _, keep := range []int64{held, held - 1, 6 * unit, 6*unit - 1, unit / 2, 0} {
-			r.must(r.Trim(keep))
-			if got := r.Stats().Reserved; got > keep || got <= keep-unit || keep%unit == 0 && got != keep {
-				t.Errorf("%s: %d bytes reserved after Trim(%d)", kind, got, keep)
-			}
-			r.check()
-		}
-		r.close()
-	}
-}
-
-// TestReclaim keeps freed blocks outside of the pool. A request that none of the pool's free blocks fits gets
-// their memory, and the pool does not grow.
-func TestReclaim(t *testing.T) {
-	for _, segments := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
-		t.Run(segments, func(t *testing.T) {
-			var r *rig
-			var kept []allocator.Block
-			calls := 0
-			r = newRig(t, allocator.PoolOptions{Segments: segments, Reclaim: func() {
-				calls++
-				for _, b := range kept {
-					r.must(r.Free(b, 1))
-				}
-				kept = nil
-			}})
-			var blocks []allocator.Block
-			for range 4 {
-				blocks = append(blocks, r.alloc(1<<20, 1))
-			}
-			kept, calls = blocks[1:], 0
-			reserved := r.Stats().Reserved
-			r.alloc(2<<20, 1)
-			if st := r.Stats(); calls != 1 || st.Reserved != reserved || len(kept) > 0 {
-				t.Errorf("%d calls, %d blocks kept, %d bytes reserved, before %d", calls, len(kept), st.Reserved, reserved)
-			}
-		})
 	}
 }

@@ -2,94 +2,10 @@ package allocator_test
 
 import (
 	"errors"
-	"math/rand/v2"
 	"testing"
 
 	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
 )
-
-// TestReleaseStreamBesideNeed makes another stream run out of memory, which makes the released
-// stream wait for a third one, between the host's wait for it and the move of its memory.
-func TestReleaseStreamBesideNeed(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	d := &afterSync{Fake: f}
-	p := newPool(t, d, allocator.PoolOptions{MaxBytes: 16 << 20})
-	r := &rig{allocatortest.NewGuard(p, f), t, p, f}
-	b, wall := r.alloc(1<<20, 1), r.alloc(1<<20, 1)
-	f.Order(1, 2)
-	r.must(r.Use(b, 2))
-	r.must(r.RecordStream(b, 2))
-	r.must(r.Free(b, 1))
-	d.run = func() {
-		if _, err := r.Alloc(100<<20, 3, "too much"); err == nil {
-			t.Error("more than the limit was handed out")
-		}
-	}
-	r.must(p.ReleaseStream(1))
-	f.DestroyStream(1)
-	again := r.alloc(1<<20, 4)
-	r.must(r.Free(again, 4))
-	r.must(r.Free(wall, 4))
-	r.close()
-}
-
-// afterSync is a driver that calls a function once, after the host waited.
-type afterSync struct {
-	*allocatortest.Fake
-	run func()
-}
-
-func (d *afterSync) SyncEvent(event uintptr) error {
-	err := d.Fake.SyncEvent(event)
-	if run := d.run; run != nil {
-		d.run = nil
-		run()
-	}
-	return err
-}
-
-// TestPrefetchOfManySizes bounds the memory of blocks of changing sizes that a second stream used.
-func TestPrefetchOfManySizes(t *testing.T) {
-	const batches = 2000
-	for _, c := range []struct {
-		name   string
-		policy allocator.Reuse
-		behind int // batches that the device is behind; 0: all
-		sizes  func(r *rand.Rand) []int64
-		most   int64 // bytes
-	}{
-		{"two sizes, opportunistic", allocator.ReuseOpportunistic, 2, func(*rand.Rand) []int64 { return []int64{3 << 20, 6 << 20} }, 64 << 20},
-		{"random sizes", allocator.ReuseWait, 0, func(r *rand.Rand) []int64 { return []int64{2<<20 + r.Int64N(6<<20)} }, 256 << 20},
-		{"several random sizes", allocator.ReuseWait, 0, func(r *rand.Rand) []int64 {
-			return []int64{1 + r.Int64N(1<<20), 1 + r.Int64N(4<<20), 1 + r.Int64N(64<<10)}
-		}, 256 << 20},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, allocator.PoolOptions{Reuse: c.policy})
-			random := rand.New(rand.NewPCG(5, 6))
-			for i := range batches {
-				var blocks []allocator.Block
-				for _, size := range c.sizes(random) {
-					blocks = append(blocks, r.alloc(size, 1))
-				}
-				r.fake.Order(1, 2)
-				for _, b := range blocks {
-					r.must(r.Use(b, 2))
-					r.must(r.RecordStream(b, 2))
-					r.must(r.Free(b, 1))
-				}
-				if c.behind > 0 && i%c.behind == 0 {
-					r.fake.Finish()
-				}
-			}
-			if got := r.Stats().PeakReserved; got > c.most {
-				t.Errorf("%d MiB reserved, want at most %d", got>>20, c.most>>20)
-			}
-			r.close()
-		})
-	}
-}
 
 // TestOneStuckStream has one stream whose work is never done, and one whose work is always done.
 func TestOneStuckStream(t *testing.T) {
@@ -116,32 +32,6 @@ func TestOneStuckStream(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestEarlyBurst shares many blocks with a second stream at first, and then one at a time.
-func TestEarlyBurst(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{})
-	var burst []allocator.Block
-	for range 300 {
-		b := r.alloc(1<<20, 1)
-		r.must(r.RecordStream(b, 2))
-		burst = append(burst, b)
-	}
-	r.freeAll(burst[:150], 1)
-	r.fake.Finish()
-	before := r.Stats().Reserved
-	for range 3000 {
-		b := r.alloc(1<<20, 1)
-		r.must(r.RecordStream(b, 2))
-		r.fake.Order(1, 2)
-		r.must(r.Use(b, 2))
-		r.must(r.Free(b, 1))
-	}
-	if got := r.Stats().Reserved; got > before+64<<20 {
-		t.Errorf("%d MiB more reserved for one block at a time", (got-before)>>20)
-	}
-	r.freeAll(burst[150:], 1)
-	r.close()
 }
 
 // TestCommonMemoryIsShared serves two streams from preallocated memory, or that of a released
@@ -185,19 +75,4 @@ func TestCommonMemoryIsShared(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestReleasedMemoryIsReused opens and releases streams whose block is freed on another stream.
-func TestReleasedMemoryIsReused(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{})
-	for s := allocator.Stream(2); s < 100; s++ {
-		b := r.alloc(64<<20, s)
-		r.must(r.pool.ReleaseStream(s))
-		r.must(r.Free(b, 1))
-		r.fake.Finish()
-	}
-	if got := r.Stats().PeakReserved; got > 192<<20 {
-		t.Errorf("%d MiB reserved for one block of 64 MiB at a time", got>>20)
-	}
-	r.close()
 }

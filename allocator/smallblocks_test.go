@@ -34,37 +34,3 @@ func TestSmallBlocksApart(t *testing.T) {
 		})
 	}
 }
-
-// TestSmallBlocksInHoles frees every other block of a heap whose pool sets small blocks apart.
-// Small blocks then fill the holes, without a driver call.
-func TestSmallBlocksInHoles(t *testing.T) {
-	r := newRigOn(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
-	blocks := make([]allocator.Block, 140_000)
-	for i := range blocks {
-		blocks[i] = r.alloc(4096, 1)
-	}
-	for i := range 4000 { // memory that moves between two streams
-		on := allocator.Stream(2 + i%2)
-		r.must(r.Free(r.alloc(512<<20, on), on))
-	}
-	last := len(blocks) - 100
-	for i := 0; i < last; i += 2 {
-		r.must(r.Free(blocks[i], 1))
-	}
-	for i, b := range blocks[last+60:] { // of these each has work on another stream
-		on := allocator.Stream(10 + i)
-		r.fake.Order(1, on)
-		r.must(r.RecordStream(b, on))
-		r.must(r.Use(b, on))
-		r.must(r.Free(b, 1))
-	}
-	r.alloc(64<<20, 1)
-	before := r.Stats().DriverCalls
-	for range 200 {
-		r.alloc(4000, 1)
-	}
-	if calls := r.Stats().DriverCalls - before; calls != 0 {
-		t.Errorf("%d calls of the driver for 200 small blocks among 70 000 holes", calls)
-	}
-	r.check()
-}

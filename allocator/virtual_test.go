@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,50 +9,6 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 )
-
-// TestManyStreamsGrow has more streams than a request examines. They use memory in turn or all at
-// once, take each other's where they find it, and reserve little beyond the memory handed out.
-func TestManyStreamsGrow(t *testing.T) {
-	const page, bytes = 2 << 20, 2 << 20
-	for _, streams := range []int64{10, 100, 1000} {
-		for _, c := range []struct {
-			name string
-			held bool
-			most int64 // bytes reserved
-		}{
-			{"in turn", false, (3 + streams*2/3) * bytes},
-			{"at once", true, streams*bytes + streams*bytes/64 + page},
-		} {
-			t.Run(fmt.Sprintf("%d/%s", streams, c.name), func(t *testing.T) {
-				p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
-				var blocks []allocator.Block
-				for s := range streams {
-					b, err := p.Alloc(bytes, allocator.Stream(s+1), "many")
-					if err != nil {
-						t.Fatal(err)
-					}
-					if blocks = append(blocks, b); c.held {
-						continue
-					}
-					if err := p.Free(b, allocator.Stream(s+1)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if got := p.Stats().PeakReserved; got > c.most {
-					t.Errorf("%d bytes reserved, want at most %d", got, c.most)
-				}
-				for s, b := range blocks {
-					if err := p.Free(b, allocator.Stream(s+1)); (err == nil) != c.held {
-						t.Fatal(err)
-					}
-				}
-				if err := errors.Join(p.Check(), p.Close()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-}
 
 // TestRandomSizesSettle keeps blocks of random sizes up to a number of bytes. Even with few blocks
 // the pool must at last stop mapping chunks.
@@ -100,25 +55,6 @@ func TestRandomSizesSettle(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestFailureLeavesNothing requests more than the device has, which the driver reports only after a
-// part was created. Reserved memory must be the same afterwards.
-func TestFailureLeavesNothing(t *testing.T) {
-	const device = 64 << 20
-	r := newRigOn(t, allocatortest.NewFake(device), allocator.PoolOptions{})
-	b := r.alloc(10<<20, 1)
-	before := r.Stats()
-	if _, err := r.Alloc(device-8<<20, 1, "too much"); err == nil {
-		t.Fatal("more than the device has was handed out")
-	}
-	after := r.Stats()
-	if after.Reserved != before.Reserved || after.PeakReserved != before.PeakReserved {
-		t.Errorf("%d bytes reserved, %d at the peak; before the request that failed %d and %d",
-			after.Reserved, after.PeakReserved, before.Reserved, before.PeakReserved)
-	}
-	r.must(r.Free(b, 1))
-	r.close()
 }
 
 // TestLimitOfAnySize has limits that are not whole pages. The whole pages within are used, and with
@@ -176,163 +112,6 @@ func TestLimitOfAnySize(t *testing.T) {
 		r.must(r.Free(r.alloc(page/4, 1), 1))
 		r.close()
 	})
-}
-
-// TestRecordOfFailures requests far too much before a request that fragments can serve. A failed
-// request must not count towards the peak.
-func TestRecordOfFailures(t *testing.T) {
-	const page = 2 << 20
-	r := newRig(t, allocator.PoolOptions{})
-	var blocks []allocator.Block
-	for range 64 {
-		blocks = append(blocks, r.alloc(page, 1))
-	}
-	if _, err := r.Alloc(1<<40, 1, "probe"); err == nil {
-		t.Fatal("more than the device has was handed out")
-	}
-	blocks = append(blocks, r.alloc(page, 1))
-	for i := range blocks {
-		if i%2 == 0 {
-			r.must(r.Free(blocks[i], 1))
-		}
-	}
-	b := r.alloc(32*page, 1)
-	if got := r.Stats().Reserved; got != 65*page {
-		t.Errorf("%d bytes reserved, %d were enough", got, 65*page)
-	}
-	r.must(r.Free(b, 1))
-	for i := range blocks {
-		if i%2 == 1 {
-			r.must(r.Free(blocks[i], 1))
-		}
-	}
-	r.close()
-}
-
-// TestEndOfZone grows a heap whose range of addresses is nearly used up. Free memory at its end must
-// still be used.
-func TestEndOfZone(t *testing.T) {
-	const gib = 1 << 30
-	r := newRigOn(t, allocatortest.NewFake(1<<40), allocator.PoolOptions{MaxBytes: 65 * gib})
-	kept, end := r.alloc(62*gib, 1), r.alloc(gib, 1)
-	r.must(r.Free(end, 1))
-	b := r.alloc(3*gib, 1) // 1 GiB is free, and there may be 2 more
-	r.check()
-	r.must(r.Free(b, 1))
-	r.must(r.Free(kept, 1))
-	r.close()
-}
-
-// fewAddresses is a driver with few addresses.
-type fewAddresses struct {
-	*allocatortest.Fake
-	left int64
-}
-
-type noAddresses struct{}
-
-func (noAddresses) Error() string     { return "no addresses are left" }
-func (noAddresses) OutOfMemory() bool { return true }
-
-func (d *fewAddresses) ReserveRange(bytes int64) (uintptr, error) {
-	if bytes > d.left {
-		return 0, noAddresses{}
-	}
-	d.left -= bytes
-	return d.Fake.ReserveRange(bytes)
-}
-
-// TestManyZones opens thousands of streams on a driver with the addresses of a
-// GPU, 47 bits.
-func TestManyZones(t *testing.T) {
-	const streams = 3000
-	d := &fewAddresses{allocatortest.NewFake(2 * streams * smallPage).WithPages(smallPage), 1 << 47}
-	p := newPool(t, d, allocator.PoolOptions{})
-	var blocks []allocator.Block
-	for s := range allocator.Stream(streams) {
-		b, err := p.Alloc(smallPage, s, "stream")
-		if err != nil {
-			t.Fatalf("stream %d: %v", s, err)
-		}
-		blocks = append(blocks, b)
-	}
-	for s, b := range blocks {
-		if err := p.Free(b, allocator.Stream(s)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(p.Check(), p.Close(), d.Leftover(), d.Faults()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestGapInZone uses addresses in a gap of a range that is full at its end, if no other range can be
-// reserved.
-func TestGapInZone(t *testing.T) {
-	const gib = 1 << 30
-	d := &fewAddresses{allocatortest.NewFake(1 << 40), 64*gib + 2<<20} // a range, and the page behind it
-	p := newPool(t, d, allocator.PoolOptions{})
-	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
-	low, high := r.alloc(32*gib, 1), r.alloc(31*gib, 1)
-	for range 3 {
-		r.must(r.Free(low, 1))
-		r.must(r.Trim(0))
-		r.check()
-		low = r.alloc(30*gib, 1)
-		r.check()
-	}
-	r.must(r.Free(low, 1))
-	r.must(r.Free(high, 1))
-	r.close()
-}
-
-// TestCollectionOfTheTail grows a heap past the garbage-collection threshold while the unused memory
-// is its own end, which is released once and created again once.
-func TestCollectionOfTheTail(t *testing.T) {
-	const mib = 1 << 20
-	d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
-	p := newPool(t, d, allocator.PoolOptions{MaxBytes: 200 * mib, GCThreshold: 0.5})
-	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
-	kept, end := r.alloc(90*mib, 1), r.alloc(8*mib, 1)
-	r.must(r.Free(end, 1))
-	before := r.Stats()
-	b := r.alloc(16*mib, 1)
-	after := r.Stats()
-	if made := after.DriverMallocs - before.DriverMallocs; made > 8 || d.syncs > 1 {
-		t.Errorf("%d pages were made for 16 MiB, and the host waited %d times", made, d.syncs)
-	}
-	r.must(r.Free(b, 1))
-	r.must(r.Free(kept, 1))
-	r.close()
-}
-
-// ranges is a driver that counts reserved ranges of addresses.
-type ranges struct {
-	*allocatortest.Fake
-	count int
-}
-
-func (d *ranges) ReserveRange(bytes int64) (uintptr, error) {
-	d.count++
-	return d.Fake.ReserveRange(bytes)
-}
-
-// TestZonesOfReleasedStreams opens and releases streams that each need new memory. They reuse
-// addresses that earlier streams reserved and did not use.
-func TestZonesOfReleasedStreams(t *testing.T) {
-	d := &ranges{Fake: allocatortest.NewFake(deviceBytes)}
-	p := newPool(t, d, allocator.PoolOptions{})
-	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
-	var blocks []allocator.Block
-	for s := range allocator.Stream(40) {
-		blocks = append(blocks, r.alloc(4<<20, s))
-		r.must(p.ReleaseStream(s))
-	}
-	if d.count > 2 {
-		t.Errorf("%d ranges of addresses for one stream after the other", d.count)
-	}
-	r.freeAll(blocks, 100)
-	r.close()
 }
 
 // mapped is a driver that counts mappings of pages.

@@ -255,23 +255,3 @@ func TestRanges(t *testing.T) {
 		}
 	}
 }
-
-// TestApart frees a block that is in no range, also from the cache.
-func TestApart(t *testing.T) {
-	m := newModel(TLSF)
-	n := m.Apart(1<<30, 8*unit)
-	n.State = Owned
-	m.Recycle(n)
-	if again := m.Take(8 * unit); again != n {
-		t.Error("the cache did not keep the block")
-	}
-	m.Recycle(n)
-	m.Flush()
-	if len(m.freed) != 1 || m.freed[0] != n {
-		t.Errorf("%d blocks came to their owner", len(m.freed))
-	}
-	m.Discard(n)
-	if err := m.check(); err != nil {
-		t.Error(err)
-	}
-}

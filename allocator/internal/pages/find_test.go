@@ -76,55 +76,6 @@ func place(addr uintptr, bytes int64) string {
 	return fmt.Sprintf("%d+%d", int64(addr-drawnAt)/block.Alignment, bytes/block.Alignment)
 }
 
-func TestSearch(t *testing.T) {
-	for _, c := range []struct {
-		picture string
-		want    string // per chunk: - nothing, h free head, t free tail, b both, apart, u unused
-	}{
-		{"a....", "u"},
-		{"a####", "-"},
-		{"a.###", "h"},
-		{"a###.", "t"},
-		{"a.##.", "b"},
-		{"a#..#", "-"},
-		{"a....|a....", "uu"},
-		{"a#...|a...#", "th"},
-		{"a#...|a....|a...#", "tuh"},
-		{"a#...|b....|a...#", "tuh"},
-		{"a.#.. a..#. b....", "bbu"},
-		{"a........|a....####", "uh"},
-	} {
-		d := draw(c.picture)
-		got := ""
-		for _, chunk := range d.chunks {
-			head, tail := d.ends(chunk)
-			switch {
-			case d.isUnused(chunk) != (head != nil && head == tail):
-				got += "?"
-			case head != nil && head == tail:
-				got += "u"
-			case head != nil && tail != nil:
-				got += "b"
-			case head != nil:
-				got += "h"
-			case tail != nil:
-				got += "t"
-			default:
-				got += "-"
-			}
-		}
-		if got != c.want {
-			t.Errorf("%s: found %s, want %s", c.picture, got, c.want)
-		}
-		d.Search()
-		for i, chunk := range d.chunks {
-			if head, tail := d.ends(chunk); head != nil || tail != nil {
-				t.Errorf("%s: chunk %d has ends that the last search did not find", c.picture, i)
-			}
-		}
-	}
-}
-
 // TestFreeRuns looks for what holder a may use.
 func TestFreeRuns(t *testing.T) {
 	for _, c := range []struct {
