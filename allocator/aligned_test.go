@@ -1,9 +1,7 @@
 package allocator_test
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"mlpool/allocator"
@@ -99,113 +97,5 @@ func TestAlignedInStitch(t *testing.T) {
 			r.freeAll(kept, 1)
 			r.close()
 		})
-	}
-}
-
-// wrapper is a program's own allocator, which can align blocks.
-type wrapper struct {
-	allocator.Allocator
-	allocator.AlignedAllocator
-}
-
-// TestAlignedThroughDecorators frees aligned blocks of wrapped allocators, and looks at what these know.
-func TestAlignedThroughDecorators(t *testing.T) {
-	const alignment = 64 << 10
-	for _, c := range []struct {
-		name   string
-		inner  func(*allocator.Pool) allocator.Allocator
-		aligns bool // under a Poison
-	}{
-		{"pool", func(a *allocator.Pool) allocator.Allocator { return a }, true},
-		{"limit", func(a *allocator.Pool) allocator.Allocator { return allocator.NewLimit(a, 1<<20) }, true},
-		{"timed", func(a *allocator.Pool) allocator.Allocator { return allocator.NewTimed(a) }, true},
-		{"trace", func(a *allocator.Pool) allocator.Allocator { return allocator.NewTrace(a, 9) }, true},
-		{"own", func(a *allocator.Pool) allocator.Allocator { return allocator.NewTimed(wrapper{a, a}) }, false},
-	} {
-		for _, outer := range []string{"none", "limit", "timed", "trace", "poison"} {
-			f := allocatortest.NewFake(deviceBytes)
-			a := c.inner(newPool(t, f, allocator.PoolOptions{}))
-			var trace *allocator.Trace
-			switch outer {
-			case "limit":
-				a = allocator.NewLimit(a, 1<<20)
-			case "timed":
-				a = allocator.NewTimed(a)
-			case "trace":
-				trace = allocator.NewTrace(a, 9)
-				a = trace
-			case "poison":
-				a = allocator.NewPoison(a, f)
-			}
-			top, _ := allocator.As[allocator.AlignedAllocator](a)
-			if any(top) != any(a) {
-				t.Fatalf("%s in %s: As finds %T", c.name, outer, top)
-			}
-			for range 20 { // more than the limits have at a time
-				b, err := top.AllocAligned(100<<10, alignment, 1, "aligned")
-				if outer == "poison" && !c.aligns {
-					if !errors.Is(err, errors.ErrUnsupported) || strings.Contains(err.Error(), "\n") {
-						t.Errorf("%s in %s: %v", c.name, outer, err)
-					}
-					break
-				}
-				if err != nil || b.Addr%alignment != 0 {
-					t.Fatalf("%s in %s: %+v, %v", c.name, outer, b, err)
-				}
-				if live := a.Live(); len(live) != 1 || live[0].Addr != b.Addr || live[0].Bytes != b.Size {
-					t.Errorf("%s in %s: Live is %+v, want %+v", c.name, outer, live, b)
-				}
-				if err := a.Free(b, 1); err != nil {
-					t.Errorf("%s in %s: %v", c.name, outer, err)
-				}
-			}
-			if trace != nil {
-				if events, _ := trace.Events(); events[len(events)-2].Bytes != 100<<10 || events[len(events)-1].Live != 0 {
-					t.Errorf("%s in %s: events %+v", c.name, outer, events)
-				}
-			}
-			f.Synchronize()
-			if err := errors.Join(a.Close(), f.Faults(), f.Leftover()); err != nil {
-				t.Errorf("%s in %s: %v", c.name, outer, err)
-			}
-		}
-	}
-}
-
-func TestAlignedErrors(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	tlsf, buddy := newPool(t, f, allocator.PoolOptions{}), newPool(t, f, allocator.PoolOptions{Strategy: "buddy"})
-	for _, c := range []struct {
-		name             string
-		a                allocator.AlignedAllocator
-		bytes, alignment int64
-		want             error
-	}{
-		{"negative", tlsf, 1, -1, allocator.ErrBadAlignment},
-		{"zero", tlsf, 1, 0, allocator.ErrBadAlignment},
-		{"no power of two", tlsf, 1, 3 << 10, allocator.ErrBadAlignment},
-		{"too large", tlsf, 1, 2 << 30, allocator.ErrBadAlignment},
-		{"the least", tlsf, 1, -1 << 63, allocator.ErrBadAlignment},
-		{"a negative size", tlsf, -1, 512, allocator.ErrBadSize},
-		{"a negative size, up to Alignment", tlsf, -1, 1, allocator.ErrBadSize},
-		{"buddy", buddy, 1, 512, errors.ErrUnsupported},
-		{"malloc", allocator.NewTimed(allocator.NewMalloc(f)), 1, 512, errors.ErrUnsupported},
-	} {
-		b, err := c.a.AllocAligned(c.bytes, c.alignment, 1, "error")
-		if !errors.Is(err, c.want) || strings.Contains(err.Error(), "\n") || b != (allocator.Block{}) {
-			t.Errorf("%s: %+v, %v, want %v", c.name, b, err, c.want)
-		}
-	}
-	for _, bytes := range []int64{deviceBytes, 1 << 46, 1<<63 - 1} {
-		var oom *allocator.OutOfMemoryError
-		if _, err := tlsf.AllocAligned(bytes, 1<<30, 1, "error"); !errors.As(err, &oom) || oom.Bytes != bytes {
-			t.Errorf("%d bytes: %v, want an OutOfMemoryError", bytes, err)
-		}
-	}
-	if err := errors.Join(tlsf.Close(), buddy.Close()); err != nil {
-		t.Error(err)
-	}
-	if _, err := tlsf.AllocAligned(1, 512, 1, "error"); err != allocator.ErrClosed {
-		t.Errorf("after Close: %v", err)
 	}
 }

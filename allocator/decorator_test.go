@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"strings"
@@ -129,42 +128,6 @@ func TestLimitError(t *testing.T) {
 				t.Errorf("Alloc after Close: %v, want ErrClosed", err)
 			}
 		})
-	}
-}
-
-// TestLimitDuringRefusals makes requests that fit while another goroutine keeps asking for
-// more than the limit.
-func TestLimitDuringRefusals(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	l := allocator.NewLimit(newPool(t, f, allocator.PoolOptions{}), 1<<20)
-	started, stop, stopped := make(chan struct{}), make(chan struct{}), make(chan error)
-	go func() {
-		close(started)
-		for {
-			select {
-			case <-stop:
-				stopped <- nil
-				return
-			default:
-			}
-			var oom *allocator.OutOfMemoryError
-			if _, err := l.Alloc(1<<20+1, 2, "too large"); !errors.As(err, &oom) {
-				stopped <- fmt.Errorf("Alloc of more than the limit: %w", err)
-				return
-			}
-		}
-	}()
-	<-started
-	for i := range 50_000 {
-		b, err := l.Alloc(1<<20, 1, "fits")
-		if err := errors.Join(err, l.Free(b, 1)); err != nil {
-			t.Errorf("round %d: %v", i, err)
-			break
-		}
-	}
-	close(stop)
-	if err := errors.Join(<-stopped, l.Close()); err != nil {
-		t.Error(err)
 	}
 }
 

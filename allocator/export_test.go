@@ -121,37 +121,6 @@ func (p *Pool) Looks() int {
 	return p.space.Looks
 }
 
-// ChunksInUse returns the bytes of the chunks with live blocks. It examines the blocks, not the
-// free-chunk index.
-func (p *Pool) ChunksInUse() (bytes int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.space
-	used := map[*pages.Chunk]bool{}
-	p.everyHeap(func(h *heap) {
-		h.each(func(n *block.Node) {
-			for _, part := range recordOf(n).parts() {
-				for _, c := range s.Overlapping(part.Addr(), part.End()) {
-					used[c] = used[c] || n.State == live
-				}
-			}
-		})
-	})
-	for c, live := range used {
-		if live {
-			bytes += c.Size()
-		}
-	}
-	return bytes
-}
-
-// SetLimit changes MaxBytes.
-func (p *Pool) SetLimit(bytes int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.opt.MaxBytes = bytes
-}
-
 // BoundSpaces lowers the bounds of stitches and of ranges of addresses, so that few calls reach them,
 // and lets slack grow, until restore is called. No pool may be in use during either call.
 func BoundSpaces() (restore func()) {

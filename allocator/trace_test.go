@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 
 	"mlpool/allocator"
@@ -93,23 +92,6 @@ func checkReserved(t *testing.T, tr *allocator.Trace) {
 	if len(events) == 0 {
 		t.Error("no events")
 	}
-}
-
-// TestTraceReservedOfGoroutines traces goroutines that call at the same time.
-func TestTraceReservedOfGoroutines(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	tr := allocator.NewTrace(newPool(t, f, allocator.PoolOptions{SegmentBytes: allocator.Alignment, MaxSegmentBytes: allocator.Alignment}), 1<<14)
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			if err := allocatortest.Churn(tr, allocator.Stream(w/2), uint64(w), 1000); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	checkReserved(t, tr)
-	closeOn(t, f, tr)
 }
 
 // TestTraceOfChangedBlocks changes the size of a Block, and makes Frees fail: the live bytes
@@ -206,61 +188,6 @@ func TestTraceOfRefusedFrees(t *testing.T) {
 	if events, _ := tr.Events(); len(events) != 2 || tr.Dropped() != 2 || events[1].Live != 0 {
 		t.Errorf("events %+v, %d dropped, want those of both Frees", events, tr.Dropped())
 	}
-}
-
-// TestTraceOfRefusedFreeOfOlderBlock frees a block from before the trace again.
-func TestTraceOfRefusedFreeOfOlderBlock(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	m := allocator.NewMalloc(f)
-	b := allocFrom(t, m, 1000, 1, "weights")
-	tr := allocator.NewTrace(m, 10)
-	f.FailAt(1, "Free")
-	injected(t, tr.Free(b, 1))
-	ok(t, tr.Free(b, 1), tr.Close())
-	if events, _ := tr.Events(); len(events) != 1 || events[0].Live != 0 || events[0].Tag != "weights" {
-		t.Errorf("events %+v, want one Free", events)
-	}
-}
-
-// TestTraceOfAllocDuringRefusedFree allocates during a Free that fails.
-func TestTraceOfAllocDuringRefusedFree(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	m := &meddler{Allocator: allocator.NewMalloc(f)}
-	tr := allocator.NewTrace(m, 10)
-	a := allocFrom(t, tr, 1000, 1, "a")
-	var b allocator.Block
-	m.meddle = func() { b = allocFrom(t, tr, 500, 1, "b") }
-	f.FailAt(1, "Free")
-	injected(t, tr.Free(a, 1))
-	events, _ := tr.Events()
-	if len(events) != 2 || events[1].Tag != "b" || events[1].Live != 1500 || events[1].Reserved < 1500 {
-		t.Errorf("events %+v, want those of both Allocs", events)
-	}
-	ok(t, tr.Free(a, 1), tr.Free(b, 1), tr.Close())
-}
-
-// TestDamageIsFreed wraps a Poison: a block whose red zones were written to counts as freed.
-func TestDamageIsFreed(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	tr := allocator.NewTrace(allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f), 10)
-	for name, a := range map[string]allocator.Allocator{
-		"limit":         allocator.NewLimit(tr, 1024),
-		"limit foreign": allocator.NewLimit(foreign{tr}, 1024),
-	} {
-		for range 2 {
-			b := allocFrom(t, a, 1000, 1, "damaged")
-			ok(t, f.Write(b.Addr+1000, []byte{1}))
-			var damage *allocator.RedzoneError
-			if err := a.Free(b, 1); !errors.As(err, &damage) {
-				t.Errorf("%s: Free: %v, want a RedzoneError", name, err)
-			}
-		}
-	}
-	events, _ := tr.Events()
-	if len(events) != 8 || events[len(events)-1].Action != allocator.ActionFree || events[len(events)-1].Live != 0 {
-		t.Errorf("trace of 8 calls: %+v", events)
-	}
-	closeOn(t, f, tr)
 }
 
 // TestTraceEach watches events that a ring of one loses.
