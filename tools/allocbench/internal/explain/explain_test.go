@@ -90,58 +90,31 @@ func torchOf(t *testing.T) func(bench.Device) (allocator.Allocator, error) {
 	return torch[0].Open
 }
 
-// TestEarlierFrees frees a block before the request that made the memory grow.
-func TestEarlierFrees(t *testing.T) {
-	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
-0,0,allocate,0x2,31457280,0
-0,0,free,0x1,52428800,0
-0,0,free,0x2,31457280,0
-`), observe.MostEvents)
-	ok(t, err)
-	found, err := changes(t.Context(), r)
-	ok(t, err)
-	for _, c := range found {
-		if strings.HasPrefix(c.Name, "free blocks of 50.0 MiB") {
-			if c.From != 80*bench.MiB || c.To != 50*bench.MiB {
-				t.Errorf("%+v, want from 80 to 50 MiB", c)
-			}
-			return
+// TestChanges edits a program: a block is freed before the request that made the memory grow, unless the request is
+// for a block like it, and a second stream goes.
+func TestChanges(t *testing.T) {
+	const first, second, freed, last = "0,0,allocate,0x1,52428800,0\n", "0,0,allocate,0x2,%d,%d\n", "0,0,free,0x1,52428800,0\n", "0,0,free,0x2,%d,%d\n"
+	for _, c := range []struct {
+		text          string
+		bytes, stream int64 // of the second block
+		name          string
+		from, to      int64 // MiB; 0: no such change
+	}{
+		{first + second + freed + last, 30 * bench.MiB, 0, "free blocks of 50.0 MiB (50.0 MiB) before blocks of 30.0 MiB (30.0 MiB)", 80, 50},
+		{first + second + freed + last, 50 * bench.MiB, 0, "free blocks of 50.0 MiB (50.0 MiB) before blocks of 50.0 MiB (50.0 MiB)", 0, 0},
+		{first + freed + second + last, 50 * bench.MiB, 7, "one stream instead of 2", 100, 50},
+	} {
+		r, err := observe.Read(strings.NewReader(header+fmt.Sprintf(c.text, c.bytes, c.stream, c.bytes, c.stream)), observe.MostEvents)
+		ok(t, err)
+		found, err := changes(t.Context(), r)
+		ok(t, err)
+		var got report.Change
+		if i := slices.IndexFunc(found, func(f report.Change) bool { return f.Name == c.name }); i >= 0 {
+			got = found[i]
 		}
-	}
-	t.Errorf("no earlier free in %+v", found)
-}
-
-// TestNoSelfAdvice grows the memory for a block like the one that could be freed.
-func TestNoSelfAdvice(t *testing.T) {
-	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
-0,0,allocate,0x2,52428800,0
-0,0,free,0x1,52428800,0
-0,0,free,0x2,52428800,0
-`), observe.MostEvents)
-	ok(t, err)
-	found, err := changes(t.Context(), r)
-	ok(t, err)
-	for _, c := range found {
-		if strings.HasPrefix(c.Name, "free ") {
-			t.Errorf("advice to %s", c.Name)
+		if got.From != c.from*bench.MiB || got.To != c.to*bench.MiB {
+			t.Errorf("%s: %+v, want from %d to %d MiB, in %+v", c.name, got, c.from, c.to, found)
 		}
-	}
-}
-
-// TestOneStream shows what a second stream costs.
-func TestOneStream(t *testing.T) {
-	r, err := observe.Read(strings.NewReader(header+`0,0,allocate,0x1,52428800,0
-0,0,free,0x1,52428800,0
-0,0,allocate,0x2,52428800,7
-0,0,free,0x2,52428800,7
-`), observe.MostEvents)
-	ok(t, err)
-	found, err := changes(t.Context(), r)
-	ok(t, err)
-	if !slices.ContainsFunc(found, func(c report.Change) bool {
-		return c.Name == "one stream instead of 2" && c.From == 100*bench.MiB && c.To == 50*bench.MiB
-	}) {
-		t.Errorf("one stream saves nothing in %+v", found)
 	}
 }
 
