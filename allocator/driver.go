@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"math"
 	"mlpool/allocator/internal/undo"
 	"strings"
 )
@@ -38,6 +39,12 @@ type Driver interface {
 	SyncEvent(event uintptr) error
 	// FreeEvent destroys an event. Waits for it may still be queued.
 	FreeEvent(event uintptr) error
+}
+
+// deviceMemory is the result of Driver.MemInfo.
+type deviceMemory struct {
+	free, total int64 // bytes
+	err         error
 }
 
 // A PageDriver is a [Driver] that maps memory at addresses which a [Pool] chooses, like CUDA's virtual
@@ -182,6 +189,14 @@ func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 		return
 	}
 	e.DeviceFree, e.DeviceTotal = free, total
+}
+
+// fragmentation returns the percentage of all free bytes outside the largest free block.
+func fragmentation(largest, all int64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }
 
 const smaller = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"

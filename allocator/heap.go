@@ -400,3 +400,52 @@ func (c *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
 	}
 	return c.has[chunks[0]], n.Size()
 }
+
+// handOut hands n, of a heap whose lock is held, out to the request's stream.
+func (r *request) handOut(owner *heap, n *block.Node) *Block {
+	if r.spare > 0 {
+		n = r.trim(owner, n)
+	}
+	if owner != r.heap {
+		owner.alsoUsedOn(recordOf(n), r.heap.stream)
+		r.heap.borrowed++
+	}
+	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
+	return &b
+}
+
+// takeBest takes the block out of the smallest free block of h, whose lock is held, that has it.
+func (r *request) takeBest(h *heap) *block.Node { return h.TakeBest(r.size-r.spare, r.place) }
+
+// reap recycles blocks of h, whose lock is held, if their work is found done.
+func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
+
+// spend calls f, which may use half of the remaining calls, so that some are left for other heaps.
+func (r *request) spend(f func(calls *int) error) error {
+	calls := r.upkeep / 2
+	r.upkeep -= calls
+	err := f(&calls)
+	r.upkeep += max(calls, 0)
+	return err
+}
+
+// align makes r a request for a block at a place. The search finds memory at multiples of up to a page. For any
+// other place the request asks for more: the bytes that may lie before the block.
+func (r *request) align(at block.Place) {
+	r.place = at
+	if s := r.heap.pool.space; at.Offset == 0 && at.Unit <= s.Page {
+		r.grain = at.Unit
+		return
+	}
+	r.spare = at.Unit - Alignment
+	r.size += r.spare
+}
+
+// trim cuts the block out of n, of a heap whose lock is held, and makes the rest of n free.
+func (r *request) trim(owner *heap, n *block.Node) *block.Node {
+	skip := r.place.Skip(n.Addr())
+	if skip == 0 && n.Size() < r.size { // it is not larger than the strategy wants it
+		return n
+	}
+	return owner.cut(n, skip, r.size-r.spare)
+}

@@ -16,9 +16,6 @@ const (
 	lenderLooks = 4 * mostLenders
 )
 
-// probeCalls is the number of calls that find out whether the work of a stream is done.
-const probeCalls = 3
-
 // lendersOf returns the heaps from which the request may take memory: the unowned heap, and some of
 // the others, in turn, that have at least a page, or a whole chunk for the request, not handed out. All
 // searches of the request use the same lenders, so that they find the same memory. It recycles their finished

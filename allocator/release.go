@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"mlpool/allocator/internal/block"
@@ -379,14 +378,8 @@ func (p *Pool) chooseLeaving(r *request) error {
 	return refusal
 }
 
-// deviceMemory is the result of Driver.MemInfo.
-type deviceMemory struct {
-	free, total int64 // bytes
-	err         error
-}
-
-// deviceMemory asks the driver for its free bytes, once for a request that releases no memory.
-func (p *Pool) deviceMemory(r *request) deviceMemory {
+// memInfo asks the driver for its free bytes, once for a request that releases no memory.
+func (p *Pool) memInfo(r *request) deviceMemory {
 	if r.device == nil {
 		var d deviceMemory
 		d.free, d.total, d.err = p.driver.MemInfo()
@@ -400,7 +393,7 @@ func (p *Pool) noRoom(r *request, bytes, back int64) error {
 	if p.beyondLimit(bytes - back) {
 		return errLimit
 	}
-	if d := p.deviceMemory(r); d.err == nil && d.total > 0 && bytes > d.free+back {
+	if d := p.memInfo(r); d.err == nil && d.total > 0 && bytes > d.free+back {
 		return errFull
 	}
 	return nil
@@ -468,7 +461,7 @@ func (p *Pool) outOfMemory(r *request) error {
 		e.LargestFree = max(e.LargestFree, h.largestFree())
 	})
 	e.Fragmentation = fragmentation(e.LargestFree, unused)
-	d := p.deviceMemory(r)
+	d := p.memInfo(r)
 	e.fromDevice(d.free, d.total, d.err)
 	switch {
 	case r.refusal != nil:
@@ -488,12 +481,4 @@ func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
 		return 0
 	}
 	return r.enough
-}
-
-// fragmentation returns the percentage of all free bytes outside the largest free block.
-func fragmentation(largest, all int64) float64 {
-	if all == 0 {
-		return 0
-	}
-	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }

@@ -1,25 +1,11 @@
 package allocator
 
 import (
-	"slices"
-
 	"mlpool/allocator/internal/block"
-	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/pages"
 )
 
-// How the pool serves a request that no free block of its heap fits: the attempts, and the state of the request.
-
-// A need says what an attempt may do. Each need includes the earlier ones.
-type need int
-
-const (
-	needsNothing  need = iota // it calls no driver, and does not wait
-	needsEvents               // it orders streams, and asks whether work is done
-	needsMapping              // it maps chunks a second time
-	needsMemory               // it takes memory from the driver
-	needsHostWait             // it waits on the host for queued work, and releases memory
-)
+// How the pool serves a request that no free block of its heap fits: the attempts.
 
 // way has the attempts at a request, in the order in which serve makes them. An attempt returns a block, or an
 // error that ends the request, or neither. It is called with Pool.mu held.
@@ -38,43 +24,6 @@ var way = [...]struct {
 	{needsMemory, (*Pool).fromGrowth},     // new memory, as much as is missing
 	{needsHostWait, (*Pool).fromSettled},  // everything, after all work, and after unused memory was released
 }
-
-// request is one call of Alloc in the slow path. Its methods, and functions that take one, are called with
-// Pool.mu held.
-type request struct {
-	heap  *heap
-	bytes int64 // requested
-	size  int64 // bytes to find: the block's plus spare
-	tag   string
-	may   need // attempts that need more are left out; with needsNothing it waits for no lock either
-
-	// Of an aligned block, by align:
-	place block.Place // of the block
-	grain int64       // the memory that is found begins at a multiple, in bytes; 0: anywhere
-	spare int64       // bytes around the block; they become free again
-
-	// The search in other heaps:
-	waitMode order.Mode // for the streams whose memory it takes
-	upkeep   int        // number of upkeepCalls that are left
-	last     bool       // the request fails otherwise
-	grows    bool       // if a lender's work is not done, it grows and does not wait
-	chosen   bool       // lenders were chosen
-	lenders  []*heap    // heaps that may have memory for it
-	refused  []*heap    // heaps whose streams the driver refused to order
-	busy     []*heap    // heaps whose work is not done, if the policy does not wait for it
-	refusal  error      // the driver's first error of these
-
-	// Growth:
-	missing   int64         // bytes beyond those of unused chunks
-	allocated int64         // bytes of all blocks, with the request's, if they were counted
-	device    *deviceMemory // nil: not asked yet
-	driverErr error         // why the driver has no more memory
-	enough    int64         // a limit known to be enough for this request; 0: not known
-}
-
-// upkeepCalls is the number of driver calls of a request that only query work or unmap stitches.
-// Calls for the memory that the request gets do not count.
-const upkeepCalls = 16
 
 // newRequest returns a request of the heap of s, which may do everything. Caller holds p.mu.
 func (p *Pool) newRequest(bytes int64, s Stream, tag string) *request {
@@ -184,29 +133,6 @@ func (p *Pool) serve(r *request) (Block, error) {
 	return Block{}, p.outOfMemory(r)
 }
 
-// lock locks h, unless the request must not wait and another goroutine holds the lock. It reports whether it
-// did.
-func (r *request) lock(h *heap) bool {
-	if r.may == needsNothing {
-		return h.mu.TryLock()
-	}
-	h.mu.Lock()
-	return true
-}
-
-// handOut hands n, of a heap whose lock is held, out to the request's stream.
-func (r *request) handOut(owner *heap, n *block.Node) *Block {
-	if r.spare > 0 {
-		n = r.trim(owner, n)
-	}
-	if owner != r.heap {
-		owner.alsoUsedOn(recordOf(n), r.heap.stream)
-		r.heap.borrowed++
-	}
-	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
-	return &b
-}
-
 // fromFree coalesces the free blocks of the request's heap, whose lock is held, and returns one that its
 // strategy chooses, or nil.
 func (r *request) fromFree() *Block {
@@ -223,9 +149,6 @@ func (r *request) fromFree() *Block {
 	}
 	return r.handOut(h, n)
 }
-
-// takeBest takes the block out of the smallest free block of h, whose lock is held, that has it.
-func (r *request) takeBest(h *heap) *block.Node { return h.TakeBest(r.size-r.spare, r.place) }
 
 // fromOwn serves a request from a free block of its heap.
 func (p *Pool) fromOwn(r *request) (*Block, error) {
@@ -319,18 +242,6 @@ func (p *Pool) fromFinished(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// reap recycles blocks of h, whose lock is held, if their work is found done.
-func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
-
-// spend calls f, which may use half of the remaining calls, so that some are left for other heaps.
-func (r *request) spend(f func(calls *int) error) error {
-	calls := r.upkeep / 2
-	r.upkeep -= calls
-	err := f(&calls)
-	r.upkeep += max(calls, 0)
-	return err
-}
-
 // fromSettled waits for every freed block, coalesces the free blocks of every heap, and searches again. Then it
 // asks the driver again, at last after it released unused memory, if that can be enough.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
@@ -396,46 +307,4 @@ func (p *Pool) drainAll(r *request) error {
 		}
 	}
 	return nil
-}
-
-// refuse records the error with which the driver refused to order the stream of h, another heap, which
-// may have been destroyed. The search continues without h.
-func (r *request) refuse(h *heap, why error) {
-	r.refused = append(r.refused, h)
-	r.note(why)
-}
-
-// note records an error, or nil, that does not end the request.
-func (r *request) note(err error) {
-	if r.refusal == nil {
-		r.refusal = err
-	}
-}
-
-// asks reports whether to search h. A heap whose stream the driver refused is searched again only at
-// the end, since each refusal is a call.
-func (r *request) asks(h *heap) bool {
-	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && (r.waitMode != order.DontWait || r.upkeep >= probeCalls)) &&
-		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
-}
-
-// align makes r a request for a block at a place. The search finds memory at multiples of up to a page. For any
-// other place the request asks for more: the bytes that may lie before the block.
-func (r *request) align(at block.Place) {
-	r.place = at
-	if s := r.heap.pool.space; at.Offset == 0 && at.Unit <= s.Page {
-		r.grain = at.Unit
-		return
-	}
-	r.spare = at.Unit - Alignment
-	r.size += r.spare
-}
-
-// trim cuts the block out of n, of a heap whose lock is held, and makes the rest of n free.
-func (r *request) trim(owner *heap, n *block.Node) *block.Node {
-	skip := r.place.Skip(n.Addr())
-	if skip == 0 && n.Size() < r.size { // it is not larger than the strategy wants it
-		return n
-	}
-	return owner.cut(n, skip, r.size-r.spare)
 }

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,8 +12,8 @@ import (
 	"mlpool/allocator/internal/spin"
 )
 
-// What a pool consists of: its heaps and their records, the table that finds them, and the counts. No code
-// here serves a request or calls the driver.
+// What a pool consists of: its heaps and their records, the table that finds them, the counts, and the state
+// of a request. No code here calls the driver.
 
 // A Pool is an Allocator that keeps the memory it reserves from a Driver in one heap for each stream. A
 // request that its stream's heap can serve takes only that heap's lock, and neither it nor a Free on the
@@ -302,4 +303,86 @@ func (s *space) uncount(h *heap) {
 	allocs, _ := h.stats.counts()
 	s.requests += allocs - h.counted.requests
 	s.counted -= h.counted.bytes
+}
+
+// A need says what an attempt may do. Each need includes the earlier ones.
+type need int
+
+const (
+	needsNothing  need = iota // it calls no driver, and does not wait
+	needsEvents               // it orders streams, and asks whether work is done
+	needsMapping              // it maps chunks a second time
+	needsMemory               // it takes memory from the driver
+	needsHostWait             // it waits on the host for queued work, and releases memory
+)
+
+// request is one call of Alloc in the slow path. Its methods, and functions that take one, are called with
+// Pool.mu held.
+type request struct {
+	heap  *heap
+	bytes int64 // requested
+	size  int64 // bytes to find: the block's plus spare
+	tag   string
+	may   need // attempts that need more are left out; with needsNothing it waits for no lock either
+
+	// Of an aligned block, by align:
+	place block.Place // of the block
+	grain int64       // the memory that is found begins at a multiple, in bytes; 0: anywhere
+	spare int64       // bytes around the block; they become free again
+
+	// The search in other heaps:
+	waitMode order.Mode // for the streams whose memory it takes
+	upkeep   int        // number of upkeepCalls that are left
+	last     bool       // the request fails otherwise
+	grows    bool       // if a lender's work is not done, it grows and does not wait
+	chosen   bool       // lenders were chosen
+	lenders  []*heap    // heaps that may have memory for it
+	refused  []*heap    // heaps whose streams the driver refused to order
+	busy     []*heap    // heaps whose work is not done, if the policy does not wait for it
+	refusal  error      // the driver's first error of these
+
+	// Growth:
+	missing   int64         // bytes beyond those of unused chunks
+	allocated int64         // bytes of all blocks, with the request's, if they were counted
+	device    *deviceMemory // nil: not asked yet
+	driverErr error         // why the driver has no more memory
+	enough    int64         // a limit known to be enough for this request; 0: not known
+}
+
+// upkeepCalls is the number of driver calls of a request that only query work or unmap stitches.
+// Calls for the memory that the request gets do not count.
+const upkeepCalls = 16
+
+// probeCalls is the number of calls that find out whether the work of a stream is done.
+const probeCalls = 3
+
+// lock locks h, unless the request must not wait and another goroutine holds the lock. It reports whether it
+// did.
+func (r *request) lock(h *heap) bool {
+	if r.may == needsNothing {
+		return h.mu.TryLock()
+	}
+	h.mu.Lock()
+	return true
+}
+
+// refuse records the error with which the driver refused to order the stream of h, another heap, which
+// may have been destroyed. The search continues without h.
+func (r *request) refuse(h *heap, why error) {
+	r.refused = append(r.refused, h)
+	r.note(why)
+}
+
+// note records an error, or nil, that does not end the request.
+func (r *request) note(err error) {
+	if r.refusal == nil {
+		r.refusal = err
+	}
+}
+
+// asks reports whether to search h. A heap whose stream the driver refused is searched again only at
+// the end, since each refusal is a call.
+func (r *request) asks(h *heap) bool {
+	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && (r.waitMode != order.DontWait || r.upkeep >= probeCalls)) &&
+		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
