@@ -67,6 +67,11 @@ int entry_drain_next(uintptr_t handle, int *next, front_block *out) {
   return f ? front_drain_next(f, next, out) : -1;
 }
 
+void entry_taken(uintptr_t handle, uint64_t *taken) {
+  front *f = front_of(handle);
+  if (f) front_taken(f, taken);
+}
+
 void entry_front_off(uintptr_t handle) {
   front *f = front_of(handle);
   if (f) front_off(f);

@@ -21,7 +21,9 @@ typedef struct {
 int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text);
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
 
-// The front of a pool: its blocks, stream by stream as front_drain_next does, and whether it keeps any.
+// The front of a pool: its blocks, stream by stream as front_drain_next does, what requests took from it, and
+// whether it keeps any.
+void entry_taken(uintptr_t handle, uint64_t *taken);
 int entry_drain_next(uintptr_t handle, int *next, front_block *out);
 void entry_front_off(uintptr_t handle);
 void entry_front_on(uintptr_t handle);

@@ -9,6 +9,7 @@
 enum {
   SHARDS = 64,    // of the table of blocks, each with a lock
   STREAMS = 1024, // places for streams
+  PROBES = 16,    // places where a stream may be
   FIRST_SLOTS = 64,
   SPINS = 100,  // looks at a lock before the thread yields
   LINE = 128,   // bytes; what two threads write lies in different lines
@@ -28,8 +29,10 @@ static void unlock(spinlock *l) { atomic_store_explicit(l, 0, memory_order_relea
 // A stream has the blocks that were freed on it, the last one last.
 typedef struct {
   spinlock lock;
-  uintptr_t stream;
+  unsigned place;              // in the table
+  _Atomic(uintptr_t) stream;  // changes with the lock held, while there are no blocks
   int count;
+  uint64_t taken[FRONT_CLASSES];  // blocks that requests took, by class
   struct {
     uintptr_t ptr;
     size_t size;
@@ -57,6 +60,7 @@ typedef struct {
 struct front {
   shard shards[SHARDS];
   _Atomic(stream_blocks *) streams[STREAMS];
+  _Atomic(uint64_t) kept[STREAMS / 64];  // bit i of all: streams[i] may have blocks
   atomic_int off;
   pthread_mutex_t adding;  // of a stream
 };
@@ -118,25 +122,51 @@ static void forget(front *f, uintptr_t ptr) {
   unlock(&d->lock);
 }
 
-// stream_of returns the blocks of a stream, which it makes if there are none, or NULL if there are too many
-// streams.
-static stream_blocks *stream_of(front *f, uintptr_t stream, int make) {
+// add_stream returns new blocks of a stream, locked. If no place is free they take that of another stream, which
+// may be destroyed, without blocks. If all streams have some, it returns NULL.
+static stream_blocks *add_stream(front *f, uintptr_t stream) {
   size_t first = hash(stream) >> 54;
-  for (size_t k = 0; k < STREAMS; k++) {
-    _Atomic(stream_blocks *) *at = &f->streams[(first + k) % STREAMS];
-    stream_blocks *s = atomic_load_explicit(at, memory_order_acquire);
-    if (!s && make) {
-      pthread_mutex_lock(&f->adding);
-      if (!(s = atomic_load(at)) && (s = aligned_alloc(LINE, sizeof *s))) {
-        memset(s, 0, sizeof *s);
-        s->stream = stream;
-        atomic_store_explicit(at, s, memory_order_release);
-      }
-      pthread_mutex_unlock(&f->adding);
+  for (unsigned k = 0; k < PROBES; k++) {
+    unsigned place = (first + k) % STREAMS;
+    stream_blocks *s = atomic_load(&f->streams[place]);
+    if (!s) {
+      if (!(s = aligned_alloc(LINE, sizeof *s))) return NULL;
+      memset(s, 0, sizeof *s);
+      s->place = place;
+      s->stream = stream;
+      lock(&s->lock);
+      atomic_store_explicit(&f->streams[place], s, memory_order_release);
+      return s;
     }
-    if (!s || s->stream == stream) return s;
+    lock(&s->lock);
+    if (!s->count) return s->stream = stream, s;
+    unlock(&s->lock);
   }
   return NULL;
+}
+
+// find_stream returns the blocks of a stream, locked, or NULL.
+static stream_blocks *find_stream(front *f, uintptr_t stream) {
+  size_t first = hash(stream) >> 54;
+  for (unsigned k = 0; k < PROBES; k++) {
+    stream_blocks *s = atomic_load_explicit(&f->streams[(first + k) % STREAMS], memory_order_acquire);
+    if (!s) return NULL;
+    if (s->stream != stream) continue;
+    lock(&s->lock);
+    if (s->stream == stream) return s;
+    unlock(&s->lock);
+  }
+  return NULL;
+}
+
+// stream_of is find_stream that adds the stream if it is not there.
+static stream_blocks *stream_of(front *f, uintptr_t stream) {
+  stream_blocks *s = find_stream(f, stream);
+  if (s) return s;
+  pthread_mutex_lock(&f->adding);
+  if (!(s = find_stream(f, stream))) s = add_stream(f, stream);
+  pthread_mutex_unlock(&f->adding);
+  return s;
 }
 
 front *front_new(void) {
@@ -161,6 +191,9 @@ void front_end(front *f) {
 
 static size_t size_of(size_t bytes) { return bytes ? (bytes + UNIT - 1) / UNIT : 1; }
 
+// class_of returns the class of a size in units.
+static int class_of(size_t size) { return size > 1 ? 64 - __builtin_clzll(size - 1) : 0; }
+
 void front_add(front *f, uintptr_t ptr, size_t bytes, uintptr_t stream, const char *tag) {
   shard *d = shard_of(f, ptr);
   lock(&d->lock);
@@ -170,15 +203,15 @@ void front_add(front *f, uintptr_t ptr, size_t bytes, uintptr_t stream, const ch
 
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag) {
   if (f->off) return 0;
-  stream_blocks *s = stream_of(f, stream, 0);
+  stream_blocks *s = find_stream(f, stream);
   if (!s) return 0;
   size_t size = size_of(bytes);
   uintptr_t ptr = 0;
-  lock(&s->lock);
   for (int i = s->count - 1; i >= 0 && !ptr; i--) {
     if (s->freed[i].size != size || s->freed[i].tag != tag) continue;
     ptr = s->freed[i].ptr;
     s->count--;
+    s->taken[class_of(size)]++;
     memmove(&s->freed[i], &s->freed[i + 1], (size_t)(s->count - i) * sizeof s->freed[0]);
   }
   unlock(&s->lock);
@@ -201,55 +234,81 @@ int front_keeps(front *f, uintptr_t ptr, int shared) {
   return kept;
 }
 
+static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[place / 64]; }
+
+static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
+
 // drain empties the blocks of a stream, whose lock is held, to out.
-static int drain(stream_blocks *s, front_block *out) {
+static int drain(front *f, stream_blocks *s, front_block *out) {
   int count = s->count;
   for (int i = 0; i < count; i++) out[i] = (front_block){s->freed[i].ptr, s->stream};
   s->count = 0;
+  atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
   return count;
 }
 
 int front_give(front *f, uintptr_t ptr, uintptr_t stream, front_block *out, int *count) {
   *count = 0;
-  stream_blocks *s = f->off ? NULL : stream_of(f, stream, 1);
+  int on = !f->off;
   shard *d = shard_of(f, ptr);
   lock(&d->lock);
   slot *found = find(d, ptr);
-  int known = found != NULL, kept = known && found->state == KEPT, keeps = known && found->state == LIVE && s && found->stream == stream;
+  int known = found != NULL, kept = known && found->state == KEPT, keeps = known && found->state == LIVE && on && found->stream == stream;
   slot block = known ? *found : (slot){0};
   if (keeps) found->state = KEPT;
   if (known && !kept && !keeps) erase(d, found);
   unlock(&d->lock);
   if (!keeps) return kept ? FRONT_FREED_BEFORE : FRONT_NOT_KEPT;
-  lock(&s->lock);
-  if (s->count == FRONT_BLOCKS) *count = drain(s, out);
+  stream_blocks *s = stream_of(f, stream);
+  if (!s) return forget(f, ptr), FRONT_NOT_KEPT;
+  if (s->count == FRONT_BLOCKS) *count = drain(f, s, out);
   s->freed[s->count].ptr = ptr;
   s->freed[s->count].size = block.size;
+  if (!s->count) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
   s->freed[s->count++].tag = block.tag;
   unlock(&s->lock);
   for (int i = 0; i < *count; i++) forget(f, out[i].ptr);
   return FRONT_KEPT;
 }
 
+// drain_stream drains a locked stream and unlocks it.
 static int drain_stream(front *f, stream_blocks *s, front_block *out) {
-  lock(&s->lock);
-  int count = drain(s, out);
+  int count = drain(f, s, out);
   unlock(&s->lock);
   for (int i = 0; i < count; i++) forget(f, out[i].ptr);
   return count;
 }
 
 int front_drain(front *f, uintptr_t stream, front_block *out) {
-  stream_blocks *s = stream_of(f, stream, 0);
+  stream_blocks *s = find_stream(f, stream);
   return s ? drain_stream(f, s, out) : 0;
 }
 
 int front_drain_next(front *f, int *next, front_block *out) {
-  while (*next < STREAMS) {
-    stream_blocks *s = atomic_load_explicit(&f->streams[(*next)++], memory_order_acquire);
-    if (s) return drain_stream(f, s, out);
+  for (unsigned place = (unsigned)*next; place < STREAMS;) {
+    uint64_t rest = atomic_load(kept_of(f, place)) >> place % 64;
+    if (!rest) {
+      place = (place | 63) + 1;
+      continue;
+    }
+    place += (unsigned)__builtin_ctzll(rest);
+    stream_blocks *s = atomic_load(&f->streams[place++]);
+    lock(&s->lock);
+    int count = drain_stream(f, s, out);
+    *next = (int)place;
+    if (count) return count;
   }
   return -1;
+}
+
+void front_taken(front *f, uint64_t *taken) {
+  for (int i = 0; i < STREAMS; i++) {
+    stream_blocks *s = atomic_load_explicit(&f->streams[i], memory_order_acquire);
+    if (!s) continue;
+    lock(&s->lock);
+    for (int c = 0; c < FRONT_CLASSES; c++) taken[c] += s->taken[c];
+    unlock(&s->lock);
+  }
 }
 
 void front_off(front *f) { atomic_fetch_add(&f->off, 1); }

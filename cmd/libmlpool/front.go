@@ -57,3 +57,15 @@ func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
 		return f(p)
 	})
 }
+
+// taken returns how many requests the front served, which were as many frees, by class: of at most 256 << class
+// bytes.
+func (p *pool) taken() (classes [C.FRONT_CLASSES]int64, all int64) {
+	var taken [C.FRONT_CLASSES]C.uint64_t
+	C.entry_taken(p.handle, &taken[0])
+	for i, n := range taken {
+		classes[i] = int64(n)
+		all += int64(n)
+	}
+	return classes, all
+}

@@ -8,7 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRONT_BLOCKS = 16 };  // that a front keeps of one stream
+enum {
+  FRONT_BLOCKS = 16,   // that a front keeps of one stream
+  FRONT_CLASSES = 48,  // of sizes: class c has those of more than 128 << c bytes, and at most 256 << c
+};
 
 typedef struct front front;
 
@@ -43,8 +46,13 @@ int front_give(front *f, uintptr_t ptr, uintptr_t stream, front_block *out, int 
 // front forgets them.
 int front_drain(front *f, uintptr_t stream, front_block *out);
 
-// front_drain_next is front_drain for the stream at *next of all, and advances *next; -1: there is none.
+// front_drain_next is front_drain for the first stream with blocks from *next on, and advances *next; it returns
+// -1 if there is none.
 int front_drain_next(front *f, int *next, front_block *out);
+
+// front_taken adds to taken, by class, how many blocks requests got so far. Each was freed and allocated without
+// the pool's knowledge.
+void front_taken(front *f, uint64_t *taken);
 
 // front_off stops the front from keeping blocks, until front_on was called as often.
 void front_off(front *f);

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"math/bits"
 	"slices"
 
 	"mlpool/allocator"
@@ -10,10 +11,13 @@ import (
 
 // What a pool reports of itself, with the memory of captures.
 
-// stats returns the sums of the counters. The peaks of several allocators are added, although they may have
+// stats returns the sums of the counters, with what the front served. The peaks of several allocators are added, although they may have
 // been at different times.
 func (p *pool) stats() allocator.Stats {
 	st := p.alloc.Stats()
+	_, taken := p.taken()
+	st.Allocs += taken
+	st.Frees += taken
 	for _, c := range p.captures.list() {
 		o := c.alloc.Stats()
 		st.Allocs += o.Allocs
@@ -98,7 +102,9 @@ func (p *pool) report() report {
 	for _, s := range d.ByStream {
 		r.ByStream = append(r.ByStream, streamReport{s.Stream, s.Allocated, s.Reserved, s.Waiting})
 	}
+	taken, _ := p.taken()
 	for _, c := range d.ByClass {
+		c.Allocs += taken[bits.Len64(uint64(c.Size-1)/allocator.Alignment)] // the pool knows the class: it allocated the block
 		r.BySize = append(r.BySize, sizeReport(c))
 	}
 	return r

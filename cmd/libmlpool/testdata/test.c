@@ -127,6 +127,47 @@ static void test_front(void) {
   CHECK(stats(pool).reserved == reserved && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
+// test_counts wants what the front serves in the statistics.
+static void test_counts(void) {
+  enum { PAIRS = 1000 };
+  mlpool_pool *pool = create(NULL);
+  char text[65536];
+  size_t bytes = 0;
+  void *p;
+  for (int i = 0; i < PAIRS; i++) CHECK(!mlpool_alloc(pool, &p, MIB, NULL, "x") && !mlpool_free(pool, p, NULL));
+  CHECK(!mlpool_alloc(pool, &p, 300, NULL, "y"));
+  CHECK(stats(pool).allocs == PAIRS + 1 && stats(pool).frees == PAIRS);
+  CHECK(!mlpool_stats_json(pool, text, sizeof text, &bytes) && strstr(text, "\"allocs\":1001,\"frees\":1000"));
+  CHECK(strstr(text, "{\"size\":512,\"allocs\":1,") && strstr(text, "{\"size\":1048576,\"allocs\":1000,"));
+  CHECK(!mlpool_free(pool, p, NULL) && !mlpool_destroy(pool));
+}
+
+// keeps reports whether a pool keeps a block that is freed on a stream.
+static int keeps(mlpool_pool *pool, mlpool_stream stream) {
+  void *p;
+  CHECK(!mlpool_alloc(pool, &p, 1000, stream, "x") && !mlpool_free(pool, p, stream));
+  CHECK(mlpool_free(pool, p, stream) == MLPOOL_ERROR_UNKNOWN_BLOCK);
+  return strstr(mlpool_error(), "freed before") != NULL;
+}
+
+// test_streams has more streams than the front keeps blocks of, of which few have any.
+static void test_streams(void) {
+  mlpool_pool *pool = create("reuse=same-stream");
+  for (uintptr_t i = 1; i < 5000; i++) {
+    CHECK(keeps(pool, (mlpool_stream)i));
+    if (i % 100 == 0) CHECK(stats(pool).allocated == 0);
+  }
+  CHECK(!mlpool_destroy(pool));
+}
+
+// test_refused_sleep has a sleep fail: the pool stays awake, and keeps blocks.
+static void test_refused_sleep(void) {
+  mlpool_pool *pool = create("segments=malloc");
+  CHECK(keeps(pool, NULL));
+  for (int i = 0; i < 2; i++) FAILS(mlpool_sleep(pool, 1), MLPOOL_ERROR_UNSUPPORTED, "malloc segments");
+  CHECK(keeps(pool, NULL) && !mlpool_destroy(pool));
+}
+
 // test_release frees a block that is kept on a stream, which is then released: the block serves another
 // stream that may call no driver, and so wait for no event.
 static void test_release(void) {
@@ -300,9 +341,20 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options}, {"blocks", test_blocks},   {"front", test_front}, {"release", test_release},
-    {"reports", test_reports}, {"limits", test_limits},   {"sleep", test_sleep}, {"captures", test_captures},
-    {"send", test_send},       {"threads", test_threads}, {"fork", test_fork},
+    {"options", test_options},
+    {"blocks", test_blocks},
+    {"front", test_front},
+    {"release", test_release},
+    {"counts", test_counts},
+    {"streams", test_streams},
+    {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},
+    {"limits", test_limits},
+    {"sleep", test_sleep},
+    {"captures", test_captures},
+    {"send", test_send},
+    {"threads", test_threads},
+    {"fork", test_fork},
 };
 
 // wanted reports whether the names, if there are any, include name.
