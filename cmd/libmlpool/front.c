@@ -264,7 +264,7 @@ int front_give(front *f, uintptr_t ptr, uintptr_t stream, front_block *out, int 
   if (s->count == FRONT_BLOCKS) *count = drain(f, s, out);
   s->freed[s->count].ptr = ptr;
   s->freed[s->count].size = block.size;
-  if (!s->count) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
+  if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
   s->freed[s->count++].tag = block.tag;
   unlock(&s->lock);
   for (int i = 0; i < *count; i++) forget(f, out[i].ptr);
