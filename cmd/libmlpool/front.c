@@ -32,12 +32,12 @@ typedef struct {
   unsigned place;              // in the table
   _Atomic(uintptr_t) stream;  // changes with the lock held, while there are no blocks
   int count;
-  uint64_t taken[FRONT_CLASSES];  // blocks that requests took, by class
   struct {
     uintptr_t ptr;
     size_t size;
     const char *tag;
   } freed[FRONT_BLOCKS];
+  uint64_t taken[FRONT_CLASSES];  // blocks that requests took, by class
 } __attribute__((aligned(LINE))) stream_blocks;
 
 enum { LIVE, SHARED, KEPT };  // states of a block
@@ -146,7 +146,7 @@ static stream_blocks *add_stream(front *f, uintptr_t stream) {
 }
 
 // find_stream returns the blocks of a stream, locked, or NULL.
-static stream_blocks *find_stream(front *f, uintptr_t stream) {
+static inline stream_blocks *find_stream(front *f, uintptr_t stream) {
   size_t first = hash(stream) >> 54;
   for (unsigned k = 0; k < PROBES; k++) {
     stream_blocks *s = atomic_load_explicit(&f->streams[(first + k) % STREAMS], memory_order_acquire);
