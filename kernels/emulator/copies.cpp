@@ -204,6 +204,7 @@ static void check_bulk(uint32_t shared, const void *global, int bytes) {
 
 void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const void *from, int bytes, uint32_t mbarrier) {
   check_bulk(to, from, bytes);
+  if (self->cta->acquired) fail("reads by TMA behind a flag without fence.proxy.async.global");
   come(*self->cta, mbarrier, {int64_t(bytes), [=](Cta &b) {
                                 for (char *memory : {b.shared, async_memory(b)}) memcpy(memory + to, from, size_t(bytes));
                               }});
@@ -219,15 +220,33 @@ void cp_async_bulk_global_shared_cta_bulk_group(void *to, uint32_t from, int byt
 void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p) {
   progress = true, yield(), sched_yield();  // another thread may write it, or another process
   v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+  if (!std::exchange(self->acquired, true)) self->cta->acquired++;
 }
-void st_release_sys_global_u32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
-void cp_async_bulk_commit_group() { self->stores.commit(); }
+void st_release_sys_global_u32(uint32_t *p, uint32_t v) {
+  if (self->cta->grid->storing) fail("releases a flag before stores by TMA are complete, or without fence.proxy.async.global behind them");
+  __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+void fence_proxy_async_global() {
+  if (std::exchange(self->acquired, false)) self->cta->acquired--;
+  if (std::exchange(self->complete, false)) self->storing = false, self->cta->grid->storing--;
+}
+
+void cp_async_bulk_commit_group() {
+  self->stores.commit(), self->complete = false;
+  if (!std::exchange(self->storing, true)) self->cta->grid->storing++;
+}
 void cp_async_bulk_wait_group_read_0() {
   progress = true, yield();
   self->stores.wait(0, [](const TileStore &s) {
     if (!s.done) store(s);
   });
+}
+
+void cp_async_bulk_wait_group_0() {
+  cp_async_bulk_wait_group_read_0();
+  self->complete = self->storing;
 }
 
 char *async_memory(Cta &b) {

@@ -62,7 +62,7 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, make_thread);
       t->cta = &b, t->warp = &b.warps[i / 32], t->index = i, t->lane = i % 32, t->state = Thread::READY, t->barrier = nullptr,
-      t->arrived = t->wgmma_fenced = false;
+      t->arrived = t->wgmma_fenced = t->acquired = t->storing = t->complete = false;
       t->copies.clear(), t->wgmmas.clear(), t->stores.clear();
       t->warp->barrier.live++, t->warp->size++;
       t->warp->threads.push_back(t);

@@ -1,7 +1,8 @@
 // The device side of the emulator: threads that wait for each other, shared memory, and the
 // instructions that kernels write as assembly (see translate).
 //
-// It detects the absence of these fences: fence.proxy.async, fence.mbarrier_init, wgmma.fence.
+// It detects the absence of these fences: fence.proxy.async, fence.mbarrier_init, wgmma.fence; and of
+// cp.async.bulk.wait_group.
 #pragma once
 
 #include <cmath>
@@ -175,12 +176,14 @@ void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const 
 void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 void cp_async_bulk_commit_group();
 void cp_async_bulk_wait_group_read_0();
-inline void cp_async_bulk_wait_group_0() { cp_async_bulk_wait_group_read_0(); }
+void cp_async_bulk_wait_group_0();
 void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const void *from, int bytes, uint32_t mbarrier);
 void cp_async_bulk_global_shared_cta_bulk_group(void *to, uint32_t from, int bytes);
-inline void fence_proxy_async_global() {}
+void fence_proxy_async_global();
 
-// Memory that other processes write too.
+// Memory that other processes write too. TMA may read what they wrote before a flag that a thread reads, once
+// that thread has called fence.proxy.async.global. A thread may release a flag once the stores by TMA of all
+// threads are complete, which cp.async.bulk.wait_group.read does not wait for, and then fenced.
 void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p);
 void st_release_sys_global_u32(uint32_t *p, uint32_t v);
 

@@ -110,6 +110,10 @@ struct Thread {
   bool arrived;           // at the cluster barrier, at which it has yet to wait
   unsigned cluster_turn;  // the barrier's when it arrived
   bool wgmma_fenced;      // wgmma.fence was called since the last group was committed
+  bool acquired;          // it read a flag, and called no fence.proxy.async.global since
+  // Its stores by TMA have yet to be complete, and to be followed by fence.proxy.async.global.
+  bool storing;
+  bool complete;
   Groups<Copy> copies;
   Groups<Wgmma> wgmmas;
   Groups<TileStore> stores;
@@ -124,6 +128,7 @@ struct Cta {
   bool copy_at_once;
   bool begun = false;
   bool triggered = false;  // some thread called griddepcontrol.launch_dependents
+  unsigned acquired = 0;   // threads
   Cta *cluster;  // its first CTA
   char *shared;
   char *async = nullptr;             // shared memory as TMA and wgmma see it, see async_memory
@@ -141,6 +146,7 @@ using Cluster = std::vector<Cta>;
 struct Running {
   Grid grid;
   bool preceding_done = false;
+  unsigned storing = 0;  // threads
   std::map<unsigned, std::unique_ptr<Cluster>> early;  // clusters that have begun, by their index
 };
 

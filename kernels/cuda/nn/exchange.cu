@@ -177,10 +177,12 @@ __global__ void __launch_bounds__(EXCHANGE_THREADS, EXCHANGE_CTAS) exchange(cons
     if (!here[r]) return;
   if constexpr (TMA) tiles<ROUNDED>(e, stages, tile, &own->taken);
   else elements<ROUNDED>(e);
-  gemm::fence_proxy_async_global();
-  __threadfence_system();
+  gemm::fence_proxy_async_global();  // what this lane stored by TMA is like other stores behind it
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(&own->ended, 1u) == gridDim.x - 1;
+  if (threadIdx.x == 0) {
+    __threadfence_system();  // orders what all threads of the CTA stored before the addition
+    last = atomicAdd(&own->ended, 1u) == gridDim.x - 1;
+  }
   __syncthreads();
   if (!last) return;
   __threadfence_system();
