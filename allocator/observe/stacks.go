@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -50,25 +51,35 @@ const (
 	user // Python code that is neither PyTorch's nor of Python's own library
 )
 
+// Parts of names of C and C++. Those of everywhere are in any stack; those of serving are of allocators, and of what
+// calls them for any operation.
 var (
-	everywhere = regexp.MustCompile(`\?\?|unwind::|CapturedTraceback|gather_with_cpp|^_start$|^__libc_start|^clone3?$|start_thread|native_thread_routine|default_error_condition|^_?Py[A-Z_]|_vectorcall|^cfunction_|^slot_tp_|^type_call|^pymain`)
-	serving    = regexp.MustCompile(`[Aa]llocat(or|e\()|[Mm]alloc\b|\b_?empty|TensorImpl|StorageImpl|set_output|create_out|resize_|^c10::(impl|Dispatcher|detail)|^at::_ops|wrapper_|VariableType|autograd::(Engine|Node|python)|^rmm::`)
-	standard   = regexp.MustCompile(`/lib/python3[.\d]*/[^/]+\.py$`) // such as contextlib.py
-	nodeName   = regexp.MustCompile(`^torch::autograd::(?:\w+::)*([\w<>:]+)::apply(?:\(|$)`)
+	everywhere = []string{"??", "unwind::", "CapturedTraceback", "gather_with_cpp", "libc_start", "start_thread", "native_thread_routine",
+		"default_error_condition", "_vectorcall", "cfunction_", "slot_tp_", "type_call", "pymain"}
+	serving = []string{"llocator", "llocate(", "malloc(", "Malloc(", "::empty", "::_empty", "_empty", "TensorImpl", "StorageImpl", "set_output", "create_out", "resize_",
+		"c10::impl", "c10::Dispatcher", "c10::detail", "at::_ops", "wrapper_", "VariableType", "autograd::Engine", "autograd::Node", "autograd::python", "rmm::"}
+	working  = []string{"orkspace", "CUDABlasHandle", "CublasHandle", "run_conv_plan", "cub::", "thrust::"}
+	root     = regexp.MustCompile(`^(_start|clone3?|_?Py[A-Z_].*)$`) // of a thread, or in the interpreter
+	nodeName = regexp.MustCompile(`^torch::autograd::(?:\w+::)*([\w<>:]+)::apply(?:\(|$)`)
+	standard = regexp.MustCompile(`/lib/python3[.\d]*/[^/]+\.py$`) // such as contextlib.py
 )
 
-// categoryOf are the categories of frames, of which the first that matches counts. A pattern is of the name, a space
-// and the file.
-var categoryOf = []struct {
+// scriptCategory are the categories of frames of Python, of which the first that matches counts. A pattern is of the
+// name, a space and the file.
+var scriptCategory = []struct {
 	Category
 	frame *regexp.Regexp
 }{
-	{Workspace, regexp.MustCompile(`(?i)workspace|CUDABlasHandle|CublasHandle|run_conv_plan|cub::|thrust::`)},
-	{Gradients, regexp.MustCompile(`^torch::autograd::.*::apply(\(|$)|c10d::Reducer|^_?(backward|make_grads|engine_run_backward|backward_impl|foreach_reduce|post_backward\w*)\b|/nn/parallel/distributed\.py`)},
+	{Gradients, regexp.MustCompile(`^_?(backward|make_grads|engine_run_backward|backward_impl|foreach_reduce|post_backward\w*) |/nn/parallel/distributed\.py`)},
 	{OptimizerState, regexp.MustCompile(`^_?(init_group|init_state|lazy_init_state|load_state_dict|process_value\w*|cast) .*(?i)/optim`)},
-	{Workspace, regexp.MustCompile(` .*/torch/optim/|^step .*(?i)optim`)},
-	{Parameters, regexp.MustCompile(`^(_apply|to_empty|load_state_dict|_load_from_state_dict|from_pretrained|reset_parameters|foreach_all_gather|_?unshard|(_?init_)?(params?|parameters|weights)) |^__init__ .*/torch/nn/| .*/torch/nn/(init|parameter)\.py| .*/safetensors/|/fsdp/_flat_param\.py`)},
+	{Workspace, regexp.MustCompile(`/torch/optim/|^step .*(?i)optim`)},
+	{Parameters, regexp.MustCompile(`^(_apply|to_empty|load_state_dict|_load_from_state_dict|from_pretrained|reset_parameters|foreach_all_gather|_?unshard|(_?init_)?(params?|parameters|weights)) |^__init__ .*/torch/nn/|/torch/nn/(init|parameter)\.py|/safetensors/|/fsdp/_flat_param\.py`)},
 	{Activations, regexp.MustCompile(`^(forward|_call_impl) |/torch/nn/functional\.py`)},
+}
+
+// hasAny reports whether name has one of the parts.
+func hasAny(name string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // frame returns the number of a frame.
@@ -101,24 +112,27 @@ func (n *names) lookAt(f frame) look {
 	file = "/" + strings.ReplaceAll(file, `\`, "/")
 	typed := strings.HasPrefix(file, "/<") && strings.HasSuffix(file, ">") // such as <stdin>
 	script := strings.HasSuffix(file, ".py") || typed && !strings.HasPrefix(file, "/<frozen ")
-	if n.own(f) {
-		return look{named, Uncategorized}
-	}
-	l := look{named, Uncategorized}
-	for _, c := range categoryOf {
-		if c.frame.MatchString(name + " " + file) {
-			l.category = c.Category
-			break
-		}
-	}
+	l := look{rank: named}
 	switch {
-	case script && !strings.Contains(file, "/torch/") && !strings.Contains(file, "??") && !standard.MatchString(file):
-		l.rank, n.python = user, true
-	case name == "" || everywhere.MatchString(name):
-		l.rank = unnamed
+	case n.own(f):
+	case script:
+		for _, c := range slices.Backward(scriptCategory) {
+			if c.frame.MatchString(name + " " + file) {
+				l.category = c.Category
+			}
+		}
+		if !strings.Contains(file, "/torch/") && !strings.Contains(file, "??") && !standard.MatchString(file) {
+			l.rank, n.python = user, true
+		}
 	case nodeName.MatchString(name):
-		l.rank = node
-	case !script && serving.MatchString(name):
+		return look{node, Gradients}
+	case name == "" || root.MatchString(name) || hasAny(name, everywhere):
+		l.rank = unnamed
+	case hasAny(name, working):
+		l.category = Workspace
+	case strings.Contains(name, "c10d::Reducer"):
+		l.category = Gradients
+	case hasAny(name, serving):
 		l.rank = plumbing
 	}
 	return l
