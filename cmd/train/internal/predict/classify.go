@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"gorgonia.org/tensor"
@@ -182,30 +180,22 @@ func notInput(err error) error {
 	return fmt.Errorf("%w: -predict takes a PNG, a JPEG, an IDX file of images, or %s", err, TestSet)
 }
 
-// labelsBeside reads the labels for a file of images, whose name says which file has them,
-// compressed or not; nil: there are none.
-func labelsBeside(path string) (*tensor.Dense, error) {
-	name := strings.Replace(filepath.Base(path), "images-idx3", "labels-idx1", 1)
-	if name == filepath.Base(path) {
-		return nil, nil
+// labelsBeside reads the labels for a file of images; nil: there are none.
+func labelsBeside(images string) (*tensor.Dense, error) {
+	path, err := data.LabelsBeside(images)
+	if path == "" || err != nil {
+		return nil, err
 	}
-	plain := filepath.Join(filepath.Dir(path), strings.TrimSuffix(name, ".gz"))
-	for _, path := range []string{plain, plain + ".gz"} {
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		labels, err := data.ReadLabels(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return labels, nil
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	defer f.Close()
+	labels, err := data.ReadLabels(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return labels, nil
 }
 
 // predictPicture prints the probability of each class.
