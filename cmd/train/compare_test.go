@@ -132,6 +132,27 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestCompareTwice compares an allocator with itself: its runs have names of their own everywhere.
+func TestCompareTwice(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	table := filepath.Join(t.TempDir(), "t.csv")
+	code, stdout, stderr := train("-compare=custom,custom", "-json", "-csv", table, path)
+	var got compare.Results
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 || len(got.Runs) != 2 {
+		t.Fatalf("exit code %d, %v in:\n%s\nstderr:\n%s", code, err, stdout, stderr)
+	}
+	if want := "custom and custom#2 are the same allocator: "; !strings.Contains(flat(stderr), want) {
+		t.Errorf("no %q in:\n%s", want, stderr)
+	}
+	for i, name := range []string{"custom", "custom#2"} {
+		r := got.Runs[i]
+		run, err := rundir.Open(filepath.Join(got.Folder, name))
+		if err != nil || r.Name != name || r.Folder != run.Dir || run.Facts.Name != name || run.Facts.Allocator != "custom" || !strings.Contains(string(traintest.Read(t, table)), "\n"+name+",") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
 // TestJSONOfEnds has a document of what a run did that ended early.
 func TestJSONOfEnds(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "", "learning_rate = 0.5", "learning_rate = 1e20")

@@ -30,10 +30,11 @@ var AboutKinds = map[string]string{
 }
 
 // A Subject is an allocator under test. Its name is its kind, as in "cuda", or that of a pool with options, as
-// in "custom:bestfit" and "custom:slab:slack=1/64".
+// in "custom:bestfit" and "custom:slab:slack=1/64". The second of one name in a comparison is "custom#2".
 type Subject struct {
 	Kind    string
 	Options string // of its pool, in place of those in the config: strategies, and settings of optionKeys
+	Copy    int    // 2 is the second of its name; 0: the first
 }
 
 // optionKeys are the keys of section [allocator] that the name of a subject may set.
@@ -42,7 +43,7 @@ var optionKeys = []string{"reuse", "segments", "gc_threshold", "slack", "busy_sl
 // ParseSubject returns the subject of a name.
 func ParseSubject(name string) (Subject, error) {
 	kind, options, hasOptions := strings.Cut(name, ":")
-	c := Subject{kind, options}
+	c := Subject{Kind: kind, Options: options}
 	switch {
 	case kind == "plan":
 		return c, fmt.Errorf("there are no plans: use %s, or %s:slack=1/64, which holds as little on several streams", CustomPool, CustomPool)
@@ -87,13 +88,23 @@ func choices(word string, names []string) string {
 }
 
 func (c Subject) String() string {
-	if c.Options == "" {
-		return c.Kind
+	name := c.Kind
+	if c.Options != "" {
+		name += ":" + c.Options
 	}
-	return c.Kind + ":" + c.Options
+	if c.Copy > 0 {
+		name += fmt.Sprint("#", c.Copy)
+	}
+	return name
 }
 
-// File returns the name for use in file names: custom-bestfit, custom-slack=1-64.
+// Alone returns the subject as ALLOCATOR_TYPE names it.
+func (c Subject) Alone() Subject {
+	c.Copy = 0
+	return c
+}
+
+// File returns the name for use in file names: custom-bestfit, custom-slack=1-64, custom#2.
 func (c Subject) File() string { return strings.NewReplacer(":", "-", "/", "-").Replace(c.String()) }
 
 // HasPool reports whether the allocator has a pool of this program.
@@ -123,7 +134,7 @@ func (c Subject) check(b *Backend) error {
 
 // Subjects returns the allocators to train on: the one that ALLOCATOR_TYPE names or, to compare,
 // those of names, or all that the device has. Differences are from the first, which is the one that
-// ALLOCATOR_TYPE names.
+// ALLOCATOR_TYPE names. Names may be given twice, since what differs then is noise of the benchmark.
 func (b *Backend) Subjects(cfg configs.Config, compare bool, names []string) (list []Subject, err error) {
 	parse := func(from, name string) (Subject, error) {
 		c, err := ParseSubject(name)
@@ -154,13 +165,30 @@ func (b *Backend) Subjects(cfg configs.Config, compare bool, names []string) (li
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(list, func(have Subject) bool { return sameAllocator(have, c, cfg) })
-		if i >= 0 {
-			return nil, ListError{fmt.Errorf("-compare=%s: %s and %s are the same allocator: name it once", strings.Join(among, ","), list[i], c)}
-		}
 		list = append(list, c)
 	}
-	return first(list, reference, names != nil, env, cfg)
+	if list, err = first(list, reference, names != nil, env, cfg); err != nil {
+		return nil, err
+	}
+	times := map[Subject]int{}
+	for i, c := range list {
+		if times[c]++; times[c] > 1 {
+			list[i].Copy = times[c]
+		}
+	}
+	return list, nil
+}
+
+// Alike returns the first two subjects that are the same allocator under cfg, if there are any.
+func Alike(list []Subject, cfg configs.Config) (a, b Subject, found bool) {
+	for i, b := range list {
+		for _, a := range list[:i] {
+			if sameAllocator(a, b, cfg) {
+				return a, b, true
+			}
+		}
+	}
+	return a, b, false
 }
 
 // ListError is the error of a list of allocators that no config would allow.
@@ -169,7 +197,10 @@ type ListError struct{ error }
 // first moves reference to the front of list. given says that the user gave the list; env is the
 // value of ALLOCATOR_TYPE, which such a list must contain.
 func first(list []Subject, reference Subject, given bool, env string, cfg configs.Config) ([]Subject, error) {
-	i := slices.IndexFunc(list, func(c Subject) bool { return sameAllocator(c, reference, cfg) })
+	i := slices.Index(list, reference)
+	if i < 0 {
+		i = slices.IndexFunc(list, func(c Subject) bool { return sameAllocator(c, reference, cfg) })
+	}
 	switch {
 	case i >= 0 && (env != "" || !given):
 		list = slices.Insert(slices.Delete(list, i, i+1), 0, reference)
@@ -179,7 +210,7 @@ func first(list []Subject, reference Subject, given bool, env string, cfg config
 		list = slices.Insert(list, 0, reference)
 	}
 	if len(list) < 2 {
-		return nil, ListError{fmt.Errorf("-compare=%s is one allocator: name two or more, as in -compare=custom,cuda", list[0])}
+		return nil, ListError{fmt.Errorf("-compare=%s is one allocator: name two or more, as in -compare=custom,cuda, or it twice", list[0])}
 	}
 	return list, nil
 }

@@ -82,8 +82,8 @@ func (s *session) printResume() {
 			continue
 		}
 		command := quoted(os.Args[0]) + " -resume " + quoted(r.folder.Dir)
-		if r.String() != backend.CustomPool {
-			command = backend.AllocatorEnv + "=" + r.String() + " " + command
+		if name := r.Alone().String(); name != backend.CustomPool {
+			command = backend.AllocatorEnv + "=" + name + " " + command
 		}
 		fmt.Fprintf(s.stdout, "continue with: %s\n", command)
 	}

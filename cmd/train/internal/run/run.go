@@ -176,6 +176,9 @@ func (s *session) printHeader(set data.Dataset) {
 			fmt.Fprint(s.stdout, terminal.Folded(" ", 3, worth))
 		}
 	}
+	if a, b, found := backend.Alike(s.among, cfg); found {
+		fmt.Fprint(s.stdout, terminal.Folded(" ", 3, fmt.Sprintf("%s and %s are the same allocator: how their times differ shows the noise of this comparison", a, b)))
+	}
 	s.from.print(cfg.Train.NumEpochs, s.stdout)
 }
 
