@@ -46,7 +46,7 @@ endif
 # anonymous namespaces by the path of the source from here, not by the folder.
 kernels_arch := -arch=$(CUDA_ARCH)
 ifeq ($(CUDA_ARCH),release)
-kernels_majors := $(shell $(NVCC) --list-gpu-code 2>/dev/null | sed -n 's/^sm_\([789]0\|1[0-9]0\)$$/\1/p')
+kernels_majors := $(shell $(or $(NVCC),false) --list-gpu-code 2>/dev/null | sed -n 's/^sm_\([789]0\|1[0-9]0\)$$/\1/p')
 kernels_arch := $(foreach a,$(kernels_majors),-gencode arch=compute_$a$(comma)code=sm_$a) \
 	$(foreach a,$(sort $(filter 90,$(kernels_majors)) $(lastword $(kernels_majors))),-gencode arch=compute_$a$(comma)code=compute_$a) -Xfatbin -compress-all
 kernels_names = -Xcudafe "--orig_src_path_name $<"

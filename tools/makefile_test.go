@@ -313,3 +313,29 @@ esac
 		})
 	}
 }
+
+// TestMakeDistWithoutNVCC wants one message of what is missing, before anything is downloaded.
+func TestMakeDistWithoutNVCC(t *testing.T) {
+	if _, err := os.Stat("/usr/local/cuda/bin/nvcc"); err == nil {
+		t.Skip("make finds nvcc outside of PATH")
+	}
+	bare, _ := sandbox(t, "awk", "bash", "cat", "cut", "date", "dirname", "env", "grep", "make", "mkdir", "nproc", "realpath", "sed", "sh", "sha256sum", "uname")
+	bin := filepath.Join(bare, "bin")
+	dir, _ := kernelsOf(t)
+	for _, name := range []string{"Makefile", "tools/debs.sh", "tools/release/dist.sh"} {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		to := filepath.Join(dir, name)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fake(t, bin, "go", "#!/bin/sh\ncase $* in *GOARCH) echo amd64 ;; *) echo 1 ;; esac\n")
+	fake(t, bin, "git", "#!/bin/sh\necho 1\n")
+	fake(t, bin, "apt-get", "#!/bin/sh\necho downloading >&2\nexit 1\n")
+	cmd := exec.Command(filepath.Join(bin, "make"), "-C", dir, "dist")
+	cmd.Env = []string{"PATH=" + bin}
+	out, err := cmd.CombinedOutput()
+	if said := string(out); err == nil || !strings.Contains(said, "CUDA=1 needs nvcc: tools/install_cuda.sh installs it") || strings.Contains(said, "Illegal") || strings.Contains(said, "downloading") {
+		t.Errorf("%v: %s", err, said)
+	}
+}

@@ -47,6 +47,7 @@ export GOARCH=$goarch CGO_ENABLED=1
 get_sysroot() {
     local work uri deb link
     [[ ! -d $sysroot ]] || return 0
+    echo "fetching headers and libraries of glibc $oldest with apt-get, once" >&2
     work=$(mktemp -d "$sysroot.XXXXXX")
     # shellcheck disable=SC2016 # apt-get fills this in
     uri=$(targets Debian '$(REPO_URI)' 'Component: main' | head -n 1)
@@ -98,8 +99,10 @@ module=$(go list -m)
 arch=${CUDA_ARCH:-release}
 readonly commit date epoch version stamp module arch
 
+kernels=(CUDA=1 CUDA_ARCH="$arch" CROSS_COMPILE="$cross" CXX_LIBRARY=-l:libstdc++.a ${NVCC:+NVCC="$NVCC"})
+make --no-print-directory help "${kernels[@]}" >/dev/null # which finds what is missing
 get_sysroot
-make kernels CUDA=1 CUDA_ARCH="$arch" CROSS_COMPILE="$cross" CXX_LIBRARY=-l:libstdc++.a ${NVCC:+NVCC="$NVCC"}
+make kernels "${kernels[@]}"
 
 name=mlpool-${version#v}-linux-$goarch
 dir=build/$name
