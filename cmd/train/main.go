@@ -41,11 +41,19 @@ func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) in
 // returns the exit code.
 func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stderr io.Writer) int {
 	process, envErr := r.FromEnv()
+	document := stdout // for what programs read
+	stdout, stderr = text.Locale{Writer: stdout}, text.Locale{Writer: stderr}
 	out := &terminal.Output{W: stdout}
 	if process.Rank != 0 {
 		out.W = io.Discard
 	}
 	o, err := cli.Parse(args, out)
+	if o.Document() {
+		stdout = document
+		if process.Rank == 0 {
+			out.W = stdout
+		}
+	}
 	if err == nil && o.Trains() {
 		device := func() (string, error) {
 			_, cfg, err := o.Read(ctx)

@@ -118,6 +118,18 @@ func TestLineWidth(t *testing.T) {
 	}
 }
 
+// TestLocaleC prints ASCII where the locale has no other characters.
+func TestLocaleC(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1")
+	t.Setenv("LC_ALL", "C")
+	for _, args := range [][]string{{path}, {"-compare", path}, {"-help"}, {"-list"}} {
+		code, stdout, stderr := train(args...)
+		if at := strings.IndexFunc(stdout+stderr, func(r rune) bool { return r >= utf8.RuneSelf }); at >= 0 || code != 0 {
+			t.Errorf("%q: exit code %d, not ASCII at %d of:\n%s%s", args, code, at, stdout, stderr)
+		}
+	}
+}
+
 func TestInterruptIsSaidAtOnce(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asStopped) != "" {
 		stopped()
 	}
+	os.Setenv("LC_ALL", "C.UTF-8")
 	os.Unsetenv(backend.AllocatorEnv) // each test runs on the pool, unless it says another
 	// A run says where its folder is without links, and on macOS there is one in every
 	// temporary folder's path.

@@ -2,6 +2,7 @@ package text
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -33,6 +34,21 @@ func TestWrap(t *testing.T) {
 	} {
 		if got := Wrap(c.line, 20); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestInLocale(t *testing.T) {
+	const said = "1 µs – 2×3 …é\n"
+	for _, c := range []struct{ all, ctype, lang, want string }{
+		{"", "", "", said}, {"C.UTF-8", "C", "C", said}, {"", "en_US.utf8", "C", said}, {"C", "", "en_US.UTF-8", "1 us - 2x3 ...é\n"}, {"", "", "POSIX", "1 us - 2x3 ...é\n"},
+	} {
+		t.Setenv("LC_ALL", c.all)
+		t.Setenv("LC_CTYPE", c.ctype)
+		t.Setenv("LANG", c.lang)
+		var b strings.Builder
+		if n, err := (Locale{&b}).Write([]byte(said)); n != len(said) || err != nil || b.String() != c.want {
+			t.Errorf("%+v: %q, %d, %v", c, &b, n, err)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func main() {
 // run is the command.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (bench.Machine, error)) error {
 	columns := text.Columns(stdout)
-	stdout = text.Wrapped(stdout)
+	stdout = text.Locale{Writer: text.Wrapped(stdout)}
 	o, err := parse(args, text.Wrapped(stderr))
 	switch {
 	case err != nil:

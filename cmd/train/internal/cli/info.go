@@ -13,6 +13,9 @@ import (
 	"mlpool/kernels"
 )
 
+// Document reports whether standard output is for a program: JSON, TOML, or a script.
+func (o Options) Document() bool { return o.JSON || o.Check || o.completion != "" }
+
 // InfoCommand returns what the options ask for if that needs no config, or nil.
 func (o Options) InfoCommand() func(stdout io.Writer) error {
 	switch {

@@ -7,6 +7,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"mlpool/internal/text"
 	"os"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ import (
 // terminalOf returns the terminal that w writes to, or nil. A terminal of type dumb, such as an
 // editor's, knows no control codes.
 func terminalOf(w io.Writer) *os.File {
+	if l, ok := w.(text.Locale); ok {
+		w = l.Writer
+	}
 	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())) {
 		return f
 	}
@@ -47,7 +51,7 @@ func (b *bar) set(done int64) error {
 	if done == b.total {
 		return b.erase()
 	}
-	line := []rune(b.line(done, columns-1)) // a terminal may break the line after its last column
+	line := []rune(text.InLocale(b.line(done, columns-1))) // a terminal may break the line after its last column
 	_, err = b.terminal.WriteString("\r" + string(line[:min(len(line), max(columns-1, 0))]) + eraseBelow + "\r")
 	return err
 }
