@@ -38,6 +38,7 @@ type Program struct {
 type Values struct {
 	Words []string // these, if there are any, and otherwise
 	Path  Path
+	About func(word string) string // describes one of Words in a phrase; nil: nothing is said of them
 }
 
 // A Path is a kind of path that a value can be.
@@ -162,6 +163,26 @@ func (p Program) zsh(flags []completed) string {
 	return b.String()
 }
 
+// described returns the words of a flag and what each is, for fish, within single quotes. The text of a flag would
+// stand behind each word without a tab.
+func (f completed) described() string {
+	var all []string
+	for _, word := range f.Words {
+		about := ""
+		if f.About != nil {
+			about = f.About(word)
+		}
+		if f.isSwitch {
+			word = "-" + f.name + "=" + word
+		}
+		if word += `\t`; about != "" {
+			word += `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`).Replace(about) + `"`
+		}
+		all = append(all, word)
+	}
+	return strings.NewReplacer(`\"`, `\\"`, `\$`, `\\$`, "'", `\'`).Replace(strings.Join(all, " "))
+}
+
 func (p Program) fish(flags []completed) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# To complete %[1]s in fish: %[1]s -completion fish | source\ncomplete -c %[1]s -f", p.Name)
@@ -171,9 +192,9 @@ func (p Program) fish(flags []completed) string {
 	b.WriteString("\n")
 	for _, f := range flags {
 		line := "complete -c " + p.Name + " -o " + f.name
-		switch words := strings.Join(f.Words, " "); {
+		switch words := f.described(); {
 		case f.isSwitch && words != "":
-			fmt.Fprintf(&b, "complete -c %s -n 'string match -q -- \"-%s=*\" (commandline -ct)' -a '-%[2]s=%s'\n", p.Name, f.name, strings.Join(f.Words, " -"+f.name+"="))
+			fmt.Fprintf(&b, "complete -c %s -n 'string match -q -- \"-%s=*\" (commandline -ct)' -a '%s'\n", p.Name, f.name, words)
 		case f.isSwitch:
 		case words != "":
 			line += fmt.Sprintf(" -x -a '%s'", words)

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/configs"
 	"mlpool/internal/completion"
+	"strings"
 )
 
 // script returns a script that completes command lines of train in a shell. It is generated from the flags, the
@@ -26,10 +28,17 @@ func values(_, name string) (v completion.Values) {
 				}
 			}
 		}
+		v.About = aboutSetting
 	case "LIST":
 		v.Words = append(v.Words, backend.AllKinds...)
 		for _, s := range allocator.Strategies() {
 			v.Words = append(v.Words, backend.CustomPool+":"+s)
+		}
+		v.About = func(word string) string {
+			if _, strategy, found := strings.Cut(word, ":"); found {
+				return allocator.DescribeStrategy(strategy)
+			}
+			return backend.AboutKinds[word]
 		}
 	case "PERCENT":
 		v.Words = []string{"0.5%", "1%", "2%"}
@@ -37,4 +46,19 @@ func values(_, name string) (v completion.Values) {
 		v.Path = completion.Folder
 	}
 	return v
+}
+
+// aboutSetting says what a key can be, of KEY=, or that KEY=VALUE is the default.
+func aboutSetting(word string) string {
+	key, value, _ := strings.Cut(word, "=")
+	usual, want := fmt.Sprint(configs.Default().Value(key)), strings.Replace(configs.Want(key), "a string in quotes", "any text", 1)
+	switch {
+	case value == usual && value != "":
+		return "the default"
+	case value != "":
+		return ""
+	case usual == "":
+		return want
+	}
+	return want + "; " + usual + " by default"
 }

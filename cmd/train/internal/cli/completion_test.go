@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"mlpool/cmd/train/internal/traintest"
@@ -32,4 +33,16 @@ func TestCompletion(t *testing.T) {
 	}
 	traintest.OK(t, os.Mkdir(filepath.Join(dir, "logs"), 0o777))
 	completiontest.Run(t, "train", script, dir, cases)
+}
+
+// TestDescriptions wants a description of its own for each word that fish offers, or none.
+func TestDescriptions(t *testing.T) {
+	fish := script("fish")
+	for _, want := range []string{
+		`train.bsz=\t"an integer from 1 to 1048576; 64 by default"`, `train.fuse=true\t"the default"`, `train.fuse=false\t `, `-compare=custom:bestfit\t"takes `, `log.log_dir=\t"any text; logs by default"`, ` 1%\t `,
+	} {
+		if !strings.Contains(fish, want) {
+			t.Errorf("no %s in:\n%s", want, fish)
+		}
+	}
 }
