@@ -34,6 +34,7 @@ type door struct {
 	strangers []*peer // connections that have not proved it yet, oldest first
 	most      int     // limit on strangers
 	refused   int     // connections with another secret
+	version   error   // of the last connection of another version
 	err       error   // last error of Accept
 }
 
@@ -148,6 +149,9 @@ func (d *door) leave(p *peer, err error) bool {
 	if errors.Is(err, errSeal) {
 		d.refused++
 	}
+	if errors.As(err, new(*versionError)) {
+		d.version = err
+	}
 	at := slices.Index(d.strangers, p)
 	if at < 0 {
 		return false
@@ -171,6 +175,9 @@ func (d *door) trouble() string {
 	text := ""
 	if d.refused > 0 {
 		text += fmt.Sprintf(", and connections with another %s or none came (%d)", SecretEnv, d.refused)
+	}
+	if d.version != nil {
+		text += fmt.Sprintf(", and %v came", d.version)
 	}
 	if d.err != nil {
 		text += fmt.Sprintf(", and connections failed (%v)", d.err)

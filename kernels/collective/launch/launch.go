@@ -13,8 +13,8 @@
 // nonce. Every line after that has an HMAC, with a key derived from both nonces, the secret of the
 // launch and the direction. So a line from a sender that does not know the secret is rejected, as
 // is a line that is repeated, reflected or moved to another connection. Before the ranks have met,
-// a rejected line closes its connection but never ends a rank, and nothing of it is printed. Lines
-// are not encrypted, nor is NCCL's traffic.
+// a rejected line closes its connection but never ends a rank, and nothing of it is printed but the
+// number of another version of the protocol. Lines are not encrypted, nor is NCCL's traffic.
 //
 // The secret is the first of these:
 //
@@ -36,9 +36,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +72,7 @@ type launcher struct {
 }
 
 // launchers lists the known launchers. Slurm sets SLURM_PROCID in batch scripts as well, which run
-// once: only variables of a step count.
+// once: only variables of a step count. Of srun --pty the first task is a terminal, whose programs are alone.
 var launchers = []launcher{
 	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID"}, "", "torchrun --no-python", false},
 	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}, "OMPI_MCA_orte_precondition_transports", "mpirun", false},
@@ -78,12 +80,19 @@ var launchers = []launcher{
 	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "", "srun", true},
 }
 
+// ranksAlone are variables of PMIx and jsrun with a rank. What else they set is not enough to meet.
+var ranksAlone = []string{"PMIX_RANK", "JSM_NAMESPACE_RANK"}
+
 // FromEnv returns the process that an environment describes. If launchers are nested, the first in
 // launchers that has set all of its variables counts. The error is a [*HalfError] if one has set only
-// some.
+// some, unless it has started a single process.
 func FromEnv(env func(string) string) (Process, error) {
 	var half error
+	terminal := env("SLURM_PTY_PORT") != "" && env("SLURM_PROCID") == "0"
 	for _, l := range launchers {
+		if l.slurm && terminal {
+			continue
+		}
 		local := l.local[0]
 		for _, name := range l.local {
 			if env(name) != "" {
@@ -106,9 +115,14 @@ func FromEnv(env func(string) string) (Process, error) {
 				job = append(job, env(name))
 			}
 			return l.numbered(Process{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, local)
+		case env(l.rank) == "0" && env(l.size) == "1": // as of one pod of Kubeflow
 		case len(set) > 0 && half == nil && (!l.slurm || env(l.size) != ""):
 			half = &HalfError{set, missing, l.command}
 		}
+	}
+	if first(env, ranksAlone...) != "" && half == nil && !terminal {
+		set := slices.DeleteFunc(slices.Clone(ranksAlone), func(name string) bool { return env(name) == "" })
+		half = &HalfError{set, []string{"the number of ranks"}, "mpirun, srun or torchrun"}
 	}
 	return Process{Size: 1}, half
 }
@@ -243,11 +257,13 @@ func (l launcher) hosts(p Process, env func(string) string) (one bool, list stri
 func masterPort(p Process, oneHost bool, env func(string) string) (string, error) {
 	if port := env("MASTER_PORT"); port != "" {
 		n, ok := parsePort(port)
-		if !ok || n == 65535 {
+		if !ok {
 			return "", fmt.Errorf("MASTER_PORT=%s: want a port", port)
 		}
 		if env("TORCHELASTIC_USE_AGENT_STORE") == "True" { // torchrun itself listens there
-			n++
+			if n++; n > math.MaxUint16 {
+				return "", fmt.Errorf("MASTER_PORT=%s: want a lower port, since torchrun listens there and ranks meet at the next one", port)
+			}
 		}
 		return strconv.FormatUint(n, 10), nil
 	}

@@ -52,8 +52,12 @@ type message struct {
 	Reason  string `json:",omitempty"`
 }
 
-// program names the protocol and its version.
-const program = "mlpool ranks 3"
+// protocol is the version of the protocol. program names both.
+const (
+	protocol = "3"
+	program  = programs + protocol
+	programs = "mlpool ranks "
+)
 
 func newPeer(rank int, conn net.Conn) *peer {
 	return &peer{rank: rank, conn: conn, text: bufio.NewReader(conn), in: make(chan message, 4), bye: make(chan struct{})}

@@ -214,7 +214,10 @@ func (w *World) dialOnce(ctx context.Context) error {
 // rank 0 ends this rank.
 func (w *World) meet(ctx context.Context, p *peer) error {
 	forget := p.hurry(ctx)
-	if err := p.greet(w.Secret, true); err != nil {
+	switch err := p.greet(w.Secret, true); {
+	case errors.As(err, new(*versionError)):
+		return &notThereError{fmt.Errorf("%w listens there: start all ranks from one build", err), true}
+	case err != nil:
 		return &notThereError{fmt.Errorf("something else listens there: %w", err), errors.Is(err, errNoMessage)}
 	}
 	if err := p.send(w.hello()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -75,6 +76,36 @@ func TestWrongHellos(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVersions has another version of the program at one end. Both ends name the versions, and print nothing
+// else that has no seal.
+func TestVersions(t *testing.T) {
+	for version, named := range map[string]string{
+		"2": "2", "65535": "65535", "007": "7", "2\u001b[2J": "", "-2": "", "99999999999999999999": "", "": "", "2 ": "",
+	} {
+		greeting := strings.Replace(greets, program, programs+version, 1)
+		for rank, want := range []string{", and another version of this program (protocol %s, and here 3) came", "(another version of this program (protocol %s, and here 3) listens there: start all ranks from one build)"} {
+			synctest.Test(t, func(t *testing.T) {
+				err := among(rank, []another{{strings.NewReader(greeting), false, true}})
+				if err == nil || strings.Contains(err.Error(), fmt.Sprintf(want, named)) != (named != "") || strings.ContainsAny(err.Error(), "\x1b\n") {
+					t.Errorf("version %q: rank %d: %v", version, rank, err)
+				}
+			})
+		}
+	}
+	// Rank 0 greets another version, and then hangs up.
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		go func() { _, _ = io.WriteString(there, strings.Replace(greets, program, programs+"4", 1)) }()
+		go func() {
+			_ = newPeer(0, here).greet(secret, false)
+			_ = here.Close()
+		}()
+		if said, err := io.ReadAll(there); err != nil || !strings.Contains(string(said), program) {
+			t.Errorf("rank 0 says %q, %v", said, err)
+		}
+	})
 }
 
 // TestStrangers has strangers that do not know the secret connect to rank 0, and listen at its address

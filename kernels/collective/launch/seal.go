@@ -9,8 +9,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // nonceBytes is the length of a nonce.
@@ -34,8 +37,12 @@ func (p *peer) greet(secret string, caller bool) error {
 		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(line, &theirs); err != nil || theirs.Program != program || len(theirs.Nonce) != nonceBytes {
-			return fmt.Errorf("%w of this version", errNoMessage)
+		err = json.Unmarshal(line, &theirs)
+		if v := versionOf(theirs.Program); err == nil && v != "" && v != protocol {
+			return &versionError{v}
+		}
+		if err != nil || theirs.Program != program || len(theirs.Nonce) != nonceBytes {
+			return errNoMessage
 		}
 		return nil
 	}
@@ -45,6 +52,9 @@ func (p *peer) greet(secret string, caller bool) error {
 	}
 	for _, step := range order {
 		if err := step(); err != nil {
+			if !caller && errors.As(err, new(*versionError)) {
+				_ = say() // so that the other side can say it too
+			}
 			return err
 		}
 	}
@@ -52,6 +62,24 @@ func (p *peer) greet(secret string, caller bool) error {
 		return p.seal(secret, mine.Nonce, theirs.Nonce, true)
 	}
 	return p.seal(secret, theirs.Nonce, mine.Nonce, false)
+}
+
+// A versionError is about a program that speaks another version of the protocol. Of its greeting, which has no
+// seal, only the version is printed, once it has proved to be a number.
+type versionError struct{ theirs string }
+
+func (e *versionError) Error() string {
+	return fmt.Sprintf("another version of this program (protocol %s, and here %s)", e.theirs, protocol)
+}
+
+// versionOf returns the version of a program that a greeting names, or "" if it is no number.
+func versionOf(name string) string {
+	text, ours := strings.CutPrefix(name, programs)
+	n, err := strconv.ParseUint(text, 10, 16)
+	if !ours || err != nil {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 // seal sets the seals of a connection, of its caller or of rank 0.
