@@ -37,8 +37,6 @@ type growth interface {
 	splits(p *pool, size, rest int64) bool
 	// release releases the memory of a free block as far as possible.
 	release(b *block) error
-	// close releases the rest while no block is live.
-	close() error
 }
 
 // A queue is the events of one stream in the order of their records.
@@ -146,21 +144,16 @@ func (c *cache) FreeAsync(addr, stream uintptr) error {
 		return fmt.Errorf("peers: free of %#x, which is not handed out", addr)
 	}
 	b.record(stream)
-	events := make([]uintptr, 0, len(b.uses))
+	delete(c.live, addr)
 	for _, s := range b.uses {
 		event, err := c.mark(s)
 		if err != nil {
-			c.idle = append(c.idle, events...)
 			return err
 		}
-		events = append(events, event)
-	}
-	delete(c.live, addr)
-	for i, s := range b.uses {
 		q := c.queue(s)
-		q.waits = append(q.waits, wait{events[i], b})
+		q.waits = append(q.waits, wait{event, b})
 	}
-	b.events, b.uses = len(events), nil
+	b.events, b.uses = len(b.uses), nil
 	if b.events == 0 {
 		b.search = c.searches
 		b.pool.put(b)
@@ -175,11 +168,7 @@ func (c *cache) mark(s allocator.Stream) (event uintptr, err error) {
 	} else if event, err = c.NewEvent(); err != nil {
 		return 0, err
 	}
-	if err := c.RecordEvent(event, s); err != nil {
-		c.idle = append(c.idle, event)
-		return 0, err
-	}
-	return event, nil
+	return event, c.RecordEvent(event, s)
 }
 
 // queue returns the queue of s.
@@ -288,8 +277,7 @@ func (c *cache) TrimPool(keep int64) error {
 	return c.releaseFree(keep)
 }
 
-// ClosePool implements allocator.AsyncDriver. No block may be live, and all work must be
-// done. A second call retries what the driver refused.
+// ClosePool implements allocator.AsyncDriver. No block may be live, and all work must be done.
 func (c *cache) ClosePool() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,19 +285,10 @@ func (c *cache) ClosePool() error {
 		return fmt.Errorf("peers: closed with %d blocks handed out", len(c.live))
 	}
 	c.closing = true
-	if err := c.releaseFree(0); err != nil {
-		return err
-	}
-	if err := c.growth.close(); err != nil {
-		return err
-	}
-	var kept []uintptr
-	var errs []error
+	err := c.releaseFree(0)
 	for _, event := range c.idle {
-		if err := c.FreeEvent(event); err != nil {
-			kept, errs = append(kept, event), append(errs, err)
-		}
+		err = errors.Join(err, c.FreeEvent(event))
 	}
-	c.idle = kept
-	return errors.Join(errs...)
+	c.idle = nil
+	return err
 }

@@ -9,22 +9,15 @@ import (
 // expandable grows PyTorch's allocator by expandable segments.
 type expandable struct {
 	*cache
-	driver  allocator.PageDriver
-	refused []page // that the driver refused to release
+	driver allocator.PageDriver
 }
 
 // A segment is a range of addresses of one stream and pool. A prefix is mapped, except for
 // gaps that a lack of memory left.
 type segment struct {
 	addr  uintptr
-	page  int64            // bytes of a page
-	pages map[uintptr]page // by address
-}
-
-// A page is memory that is mapped as a whole.
-type page struct {
-	handle uintptr // of the driver
-	bytes  int64
+	page  int64               // bytes of a page, which is mapped as a whole
+	pages map[uintptr]uintptr // handles by address
 }
 
 // TorchExpandable returns the caching allocator of PyTorch 2.11 with
@@ -133,67 +126,49 @@ func (e *expandable) reserve(p *pool, s allocator.Stream, size int64) (*block, e
 	if err != nil {
 		return nil, err
 	}
-	b := &block{pool: p, stream: s, addr: addr, size: bytes, free: true, segment: &segment{addr, unit, map[uintptr]page{}}}
+	b := &block{pool: p, stream: s, addr: addr, size: bytes, free: true, segment: &segment{addr, unit, map[uintptr]uintptr{}}}
 	p.unmapped.insert(b)
 	return b, nil
 }
 
 // mapPages maps pages for at least size bytes from the start of b, and makes it free and
-// coalesced. After an error fewer may be mapped.
+// coalesced.
 func (e *expandable) mapPages(b *block, size int64) error {
-	s := b.segment
-	pages, err := e.create(roundUp(size, s.page)/s.page, s.page)
+	s, mapped := b.segment, roundUp(size, b.segment.page)
+	pages, err := e.create(mapped/s.page, s.page)
 	if err != nil {
 		return err
 	}
-	mapped := int64(0)
-	for i, p := range pages {
-		addr := b.addr + uintptr(mapped)
-		if err = e.driver.MapPages(addr, p.handle, p.bytes); err != nil {
-			err = errors.Join(err, e.giveBack(pages[i:]...))
-			break
+	for i, handle := range pages {
+		addr := b.addr + uintptr(i)*uintptr(s.page)
+		if err := e.driver.MapPages(addr, handle, s.page); err != nil {
+			return err
 		}
-		s.pages[addr] = p
-		mapped += p.bytes
+		s.pages[addr] = handle
 	}
-	if mapped == 0 {
-		return err
-	}
+	e.hold(mapped)
 	b.pool.take(b)
 	if mapped < b.size {
 		b.pool.unmapped.insert(b.split(mapped))
 	}
 	b.mapped = true
 	b.pool.put(b)
-	return err
+	return nil
 }
 
 // create returns count pages of bytes each, or none.
-func (e *expandable) create(count, bytes int64) ([]page, error) {
-	pages := make([]page, 0, count)
+func (e *expandable) create(count, bytes int64) (pages []uintptr, err error) {
 	for range count {
 		handle, err := e.driver.CreatePages(bytes)
 		if err != nil {
-			return nil, errors.Join(err, e.giveBack(pages...))
+			for _, p := range pages {
+				err = errors.Join(err, e.driver.ReleasePages(p))
+			}
+			return nil, err
 		}
-		pages = append(pages, page{handle, bytes})
-		e.reserved += bytes
+		pages = append(pages, handle)
 	}
-	e.hold(0) // only now, as pages that are not enough are no peak
 	return pages, nil
-}
-
-// giveBack releases pages that are not mapped. close retries those that the driver refuses.
-func (e *expandable) giveBack(pages ...page) error {
-	var errs []error
-	for _, p := range pages {
-		if err := e.driver.ReleasePages(p.handle); err != nil {
-			e.refused, errs = append(e.refused, p), append(errs, err)
-			continue
-		}
-		e.reserved -= p.bytes
-	}
-	return errors.Join(errs...)
 }
 
 func (e *expandable) splits(_ *pool, _, rest int64) bool { return rest >= minBlockBytes }
@@ -209,66 +184,28 @@ func (e *expandable) release(b *block) error {
 	if err := e.drain(b.stream); err != nil {
 		return err
 	}
-	addr := s.addr + uintptr(from)
-	bytes, err := e.unmap(s, addr, to-from)
-	if bytes == 0 {
-		return err
+	for at := s.addr + uintptr(from); at < s.addr+uintptr(to); at += uintptr(s.page) {
+		if err := errors.Join(e.driver.UnmapPages(at, s.page), e.driver.ReleasePages(s.pages[at])); err != nil {
+			return err
+		}
+		delete(s.pages, at)
+		e.hold(-s.page)
 	}
 	p := b.pool
 	p.take(b)
-	if before := int64(addr - b.addr); before > 0 {
+	if before := from - int64(b.addr-s.addr); before > 0 {
 		first := b
 		b = b.split(before)
 		p.free.insert(first)
 	}
-	if b.size > bytes {
-		p.free.insert(b.split(bytes))
+	if b.size > to-from {
+		p.free.insert(b.split(to - from))
 	}
 	b.mapped = false
 	p.put(b)
-	if b.whole() {
-		err = errors.Join(err, e.unreserve(b))
+	if !b.whole() {
+		return nil
 	}
-	return err
-}
-
-// unmap unmaps and releases the pages at bytes addresses of s, and returns the number of
-// bytes unmapped before an error.
-func (e *expandable) unmap(s *segment, addr uintptr, bytes int64) (unmapped int64, err error) {
-	for err == nil && unmapped < bytes {
-		at := addr + uintptr(unmapped)
-		if err := e.driver.UnmapPages(at, s.page); err != nil {
-			return unmapped, err
-		}
-		unmapped += s.page
-		err = e.giveBack(s.pages[at])
-		delete(s.pages, at)
-	}
-	return unmapped, err
-}
-
-// unreserve releases a segment that is one unmapped block.
-func (e *expandable) unreserve(b *block) error {
-	if err := e.driver.ReleaseRange(b.addr, b.size); err != nil {
-		return err
-	}
-	b.pool.take(b)
-	return nil
-}
-
-// close releases the refused pages and the segments without pages.
-func (e *expandable) close() error {
-	refused := e.refused
-	e.refused = nil
-	if err := e.giveBack(refused...); err != nil {
-		return err
-	}
-	for _, p := range e.pools {
-		for len(p.unmapped.blocks) > 0 {
-			if err := e.unreserve(p.unmapped.blocks[0]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	p.take(b)
+	return e.driver.ReleaseRange(b.addr, b.size)
 }

@@ -2,8 +2,9 @@
 // rules, to compare how much memory they reserve for the same requests. A peer places
 // blocks and asks for memory as the original does. It is not as fast.
 //
-// A peer is an [allocator.AsyncDriver], of which allocator.NewAsync makes an allocator, and
-// runs on any [allocator.Driver].
+// A peer is an [allocator.AsyncDriver], of which allocator.NewAsync makes an allocator. Its
+// device is simulated too, and may run out of memory, but fails in no other way: after
+// another error of the device a peer must not be used.
 package peers
 
 import (

@@ -108,5 +108,3 @@ func (t *torch) release(b *block) error {
 	t.hold(-b.size)
 	return nil
 }
-
-func (t *torch) close() error { return nil }
