@@ -12,7 +12,7 @@ var _ allocator.PageDriver = (*null)(nil)
 // TestRandomFollowsTheRules counts the requests of random_allocations.
 func TestRandomFollowsTheRules(t *testing.T) {
 	a := &counting{Allocator: None{}}
-	b := &Bench{Device: NewNull(), A: a, ctx: t.Context(), Limits: Limits{true, math.MaxInt64}}
+	b := &Bench{Device: NewNull(), A: a, Streams: make([]allocator.Stream, 1), ctx: t.Context(), Limits: Limits{true, math.MaxInt64}}
 	if err := b.random("x", 1000, 64*MiB); err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func (d *busy) Work(allocator.Stream, uintptr) error { d.worked++; return nil }
 
 func TestPrewarmedStreamsWork(t *testing.T) {
 	d := &busy{null: NewNull()}
-	b := &Bench{Device: d, A: None{}, ctx: t.Context(), Limits: Limits{true, math.MaxInt64}}
-	if err := b.multiStream("x", 2, true); err != nil || d.worked != 4 {
+	b := &Bench{Device: d, A: None{}, Streams: make([]allocator.Stream, 2), ctx: t.Context(), Limits: Limits{true, math.MaxInt64}}
+	if err := b.multiStream("x", true); err != nil || d.worked != 4 {
 		t.Errorf("%d kernels were launched, want 4; error %v", d.worked, err)
 	}
 }

@@ -15,10 +15,11 @@ type Scenario struct {
 	Cases func(quick bool) []Case
 }
 
-// A testCase is a scenario with its parameters. Its run adds one or more rows.
+// A Case is a scenario with its parameters. Its Run adds one or more rows, and finds Streams streams in the Bench.
 type Case struct {
-	Name string
-	Run  func(*Bench) error
+	Name    string
+	Streams int
+	Run     func(*Bench) error
 }
 
 const (

@@ -8,20 +8,16 @@ import (
 
 func churnCases(bool) []Case {
 	return []Case{
-		{"32 streams", func(b *Bench) error { return b.churn("32 streams", 32) }},
-		{"1 stream", func(b *Bench) error { return b.churn("1 stream", 1) }},
-		{"two temporaries", temporaries},
+		{"32 streams", 32, func(b *Bench) error { return b.churn("32 streams") }},
+		{"1 stream", 1, func(b *Bench) error { return b.churn("1 stream") }},
+		{"two temporaries", 1, temporaries},
 	}
 }
 
-// churn holds churnBlocks blocks, distributed over some streams, and replaces them one by one at
+// churn holds churnBlocks blocks, distributed over the streams, and replaces them one by one at
 // random.
-func (b *Bench) churn(name string, streams int) error {
-	ss, err := b.Streams(streams)
-	if err != nil {
-		return err
-	}
-	c := &churner{Bench: b, streams: ss, random: 1}
+func (b *Bench) churn(name string) error {
+	c := &churner{Bench: b, random: 1}
 	for i := range c.blocks {
 		if err := c.fill(i); err != nil {
 			return err
@@ -35,7 +31,7 @@ func (b *Bench) churn(name string, streams int) error {
 	if _, err := b.Within(func() error { _, err := c.pairs(n); return err }); err != nil {
 		return err
 	}
-	err = b.Measure(name, "pair", 1, func() (int64, error) {
+	err := b.Measure(name, "pair", 1, func() (int64, error) {
 		done, err := c.pairs(n)
 		b.Holds(c.peak)
 		return done, err
@@ -51,14 +47,13 @@ const churnBlocks = 32
 // A churner has the blocks of churn.
 type churner struct {
 	*Bench
-	streams     []allocator.Stream
 	blocks      [churnBlocks]allocator.Block
 	random      random
 	bytes, peak int64 // handed out now, and at most
 }
 
 // stream returns the stream of block i.
-func (c *churner) stream(i int) allocator.Stream { return c.streams[i%len(c.streams)] }
+func (c *churner) stream(i int) allocator.Stream { return c.Streams[i%len(c.Streams)] }
 
 // fill allocates block i, of a random size.
 func (c *churner) fill(i int) error {
@@ -105,11 +100,7 @@ func churnSize(r *random) int64 { return int64(64*KiB) << r.below(9) }
 // temporaries allocates two blocks of a random size and frees both, like a stage of a data
 // pipeline.
 func temporaries(b *Bench) error {
-	s, err := b.NewStream()
-	if err != nil {
-		return err
-	}
-	r := random(1)
+	s, r := b.Streams[0], random(1)
 	var peak int64
 	steps := func(n int64) (int64, error) {
 		for i := int64(0); i < n; i += 2 {

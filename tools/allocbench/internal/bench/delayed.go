@@ -11,18 +11,14 @@ func tfDelayedCases(bool) []Case {
 	var cases []Case
 	for _, delay := range []int{1, 10, 100, 1000} {
 		name := "delay " + fmt.Sprint(delay)
-		cases = append(cases, Case{name, func(b *Bench) error { return b.delayed(name, delay) }})
+		cases = append(cases, Case{name, 1, func(b *Bench) error { return b.delayed(name, delay) }})
 	}
 	return cases
 }
 
 // delayed frees each block after a number of others were allocated.
 func (b *Bench) delayed(name string, delay int) error {
-	s, err := b.NewStream()
-	if err != nil {
-		return err
-	}
-	q := &delayQueue{Bench: b, stream: s, blocks: make([]allocator.Block, delay), held: make([]bool, delay)}
+	q := &delayQueue{Bench: b, stream: b.Streams[0], blocks: make([]allocator.Block, delay), held: make([]bool, delay)}
 	n, err := b.count(q.pairs)
 	if err != nil {
 		return err

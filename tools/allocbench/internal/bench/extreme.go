@@ -19,11 +19,8 @@ func extremeCases(quick bool) []Case {
 	for i := range rows { // logarithmically uniform
 		rows[i] = int64(1e5 * math.Pow(100, float64(r.next()>>11)/(1<<53)))
 	}
-	return []Case{{"100 K - 10 M rows", func(b *Bench) error {
-		s, err := b.NewStream()
-		if err != nil {
-			return err
-		}
+	return []Case{{"100 K - 10 M rows", 1, func(b *Bench) error {
+		s := b.Streams[0]
 		queries := func(n int64) (int64, error) {
 			var columns [4]allocator.Block
 			for i := range n {

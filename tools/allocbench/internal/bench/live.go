@@ -3,11 +3,8 @@ package bench
 import "mlpool/allocator"
 
 func liveCases(bool) []Case {
-	return []Case{{"1000 x 1 MiB", func(b *Bench) error {
-		s, err := b.NewStream()
-		if err != nil {
-			return err
-		}
+	return []Case{{"1000 x 1 MiB", 1, func(b *Bench) error {
+		s := b.Streams[0]
 		blocks := make([]allocator.Block, 1000)
 		if b.Quick {
 			blocks = blocks[:quickOps]

@@ -15,8 +15,9 @@ import (
 // A Bench is one allocator in one case of a scenario.
 type Bench struct {
 	Device
-	A   allocator.Allocator
-	ctx context.Context
+	A       allocator.Allocator
+	Streams []allocator.Stream // of the case
+	ctx     context.Context
 	Limits
 	// memoryOnly leaves times out of the rows.
 	memoryOnly bool
@@ -177,18 +178,6 @@ func (b *Bench) count(f func(n int64) (int64, error)) (int64, error) {
 		return leastOps, err
 	}
 	return min(max(int64(float64(loopTime)/float64(estimate)*mostOps), leastOps), mostOps), nil
-}
-
-// Streams returns n new ones.
-func (b *Bench) Streams(n int) ([]allocator.Stream, error) {
-	all := make([]allocator.Stream, n)
-	for i := range all {
-		var err error
-		if all[i], err = b.NewStream(); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }
 
 // Holds records that bytes bytes are handed out.

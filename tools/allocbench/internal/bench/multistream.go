@@ -14,7 +14,7 @@ func multiStreamCases(bool) []Case {
 			if prewarmed {
 				name += " prewarmed"
 			}
-			cases = append(cases, Case{name, func(b *Bench) error { return b.multiStream(name, n, prewarmed) }})
+			cases = append(cases, Case{name, n, func(b *Bench) error { return b.multiStream(name, prewarmed) }})
 		}
 	}
 	return cases
@@ -22,17 +22,13 @@ func multiStreamCases(bool) []Case {
 
 // multiStream times single rounds. The first one starts with an empty allocator, unless every stream
 // had a block before.
-func (b *Bench) multiStream(name string, streams int, prewarmed bool) error {
+func (b *Bench) multiStream(name string, prewarmed bool) error {
 	const kernels, bytes, again = 4, 8, 20
 	if err := b.Prepare(); err != nil {
 		return err
 	}
-	ss, err := b.Streams(streams)
-	if err != nil {
-		return err
-	}
 	if prewarmed {
-		for _, s := range ss {
+		for _, s := range b.Streams {
 			if err := b.pair(bytes, s); err != nil {
 				return err
 			}
@@ -41,7 +37,7 @@ func (b *Bench) multiStream(name string, streams int, prewarmed bool) error {
 	b.Holds(bytes)
 	round := func() error {
 		for k := range kernels {
-			s := ss[k%streams]
+			s := b.Streams[k%len(b.Streams)]
 			block, err := b.A.Alloc(bytes, s, "result")
 			if err != nil {
 				return err

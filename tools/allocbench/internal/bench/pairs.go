@@ -38,11 +38,8 @@ func pairCases(bool) []Case {
 	var cases []Case
 	for _, size := range []int64{512, 4 * KiB, 64 * KiB, MiB, 16 * MiB, 64 * MiB} {
 		name := SizeName(size)
-		cases = append(cases, Case{name, func(b *Bench) error {
-			s, err := b.NewStream()
-			if err != nil {
-				return err
-			}
+		cases = append(cases, Case{name, 1, func(b *Bench) error {
+			s := b.Streams[0]
 			n, err := b.count(func(n int64) (int64, error) { return b.pairs(n, s, size) })
 			if err != nil {
 				return err
@@ -66,11 +63,8 @@ func throughputCases(quick bool) []Case {
 	if quick {
 		n = quickOps
 	}
-	return []Case{{"10k x 1 MiB", func(b *Bench) error {
-		s, err := b.NewStream()
-		if err != nil {
-			return err
-		}
+	return []Case{{"10k x 1 MiB", 1, func(b *Bench) error {
+		s := b.Streams[0]
 		if _, err := b.pairs(100, s, MiB); err != nil {
 			return err
 		}
@@ -84,11 +78,8 @@ func mixedCases(bool) []Case {
 	for size := int64(64 * KiB); size <= 16*MiB; size *= 2 {
 		sizes = append(sizes, size)
 	}
-	return []Case{{"64 KiB - 16 MiB", func(b *Bench) error {
-		s, err := b.NewStream()
-		if err != nil {
-			return err
-		}
+	return []Case{{"64 KiB - 16 MiB", 1, func(b *Bench) error {
+		s := b.Streams[0]
 		n, err := b.count(func(n int64) (int64, error) { return b.pairs(n, s, sizes...) })
 		if err != nil {
 			return err
@@ -111,11 +102,8 @@ func concurrent(threads []int, shared bool, sizes ...int64) []Case {
 	var cases []Case
 	for _, n := range threads {
 		name := text.Count(n, "thread")
-		cases = append(cases, Case{name, func(b *Bench) error {
-			streams, err := b.Streams(n)
-			if err != nil {
-				return err
-			}
+		cases = append(cases, Case{name, n, func(b *Bench) error {
+			streams := b.Streams
 			for i := range streams {
 				if shared {
 					streams[i] = streams[0]

@@ -15,7 +15,7 @@ func randomCases(quick bool) []Case {
 	for _, num := range nums {
 		for _, most := range sizes {
 			name := fmt.Sprintf("%d <= %s", num, SizeName(most*MiB))
-			cases = append(cases, Case{name, func(b *Bench) error { return b.random(name, num, most*MiB) }})
+			cases = append(cases, Case{name, 1, func(b *Bench) error { return b.random(name, num, most*MiB) }})
 		}
 	}
 	return cases
@@ -25,14 +25,10 @@ func randomCases(quick bool) []Case {
 // a steady state; further rounds would show how well the processor predicts the sequence. If the time
 // limit ends a round, the next ones are left out.
 func (b *Bench) random(name string, num int, largest int64) error {
-	s, err := b.NewStream()
-	if err != nil {
-		return err
-	}
 	blocks := make([]allocator.Block, 0, num)
 	for round := range 3 {
 		name := name + [...]string{" cold", " second", " warm"}[round]
-		err := b.Measure(name, "call", 1, func() (int64, error) { return b.randomRound(s, blocks, largest) })
+		err := b.Measure(name, "call", 1, func() (int64, error) { return b.randomRound(b.Streams[0], blocks, largest) })
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"mlpool/allocator"
 )
 
 // Limits are those of a measurement.
@@ -29,8 +31,15 @@ func (m Machine) Run(ctx context.Context, a Contender, c Case, l Limits) (rows [
 	if m.Wrap != nil {
 		under = m.Wrap(d, under)
 	}
-	b := &Bench{Device: d, A: under, ctx: ctx, Limits: l, memoryOnly: a.MemoryOnly}
-	err = c.Run(b)
+	b := &Bench{Device: d, A: under, Streams: make([]allocator.Stream, c.Streams), ctx: ctx, Limits: l, memoryOnly: a.MemoryOnly}
+	for i := range b.Streams {
+		if err == nil {
+			b.Streams[i], err = d.NewStream()
+		}
+	}
+	if err == nil {
+		err = c.Run(b)
+	}
 	err = errors.Join(err, d.Synchronize())
 	if closeErr := under.Close(); err == nil { // after another error, leaks are expected
 		err = closeErr

@@ -46,14 +46,10 @@ func follow(ctx context.Context, m bench.Machine, c bench.Contender, t *observe.
 		traced.Each(func(e allocator.TraceEvent) { f(a, e) })
 		return traced, nil
 	}
-	_, err := m.Run(ctx, c, bench.Case{Run: func(b *bench.Bench) error {
-		streams, err := b.Streams(t.Streams)
-		if err != nil {
-			return err
-		}
-		h.number(streams)
-		once := replay.Once(b, t, streams)
-		_, err = b.Within(func() error {
+	_, err := m.Run(ctx, c, bench.Case{Streams: t.Streams, Run: func(b *bench.Bench) error {
+		h.number(b.Streams)
+		once := replay.Once(b, t)
+		_, err := b.Within(func() error {
 			_, err := once()
 			return err
 		})

@@ -24,7 +24,7 @@ func File(path string, device int) (bench.Scenario, error) {
 }
 
 func newCase(name string, t *observe.Requests) bench.Case {
-	return bench.Case{Name: name, Run: func(b *bench.Bench) error { return replay(b, name, t) }}
+	return bench.Case{Name: name, Streams: t.Streams, Run: func(b *bench.Bench) error { return replay(b, name, t) }}
 }
 
 // Folder returns the scenario that replays the CSVs of Below. Of those with the same
@@ -61,10 +61,9 @@ func Folder(dir string) (bench.Scenario, error) {
 // another stream is assumed to be no longer in use.
 type player struct {
 	*bench.Bench
-	streams []allocator.Stream
-	slots   []slot
-	tags    []string // of Event.Tag
-	pool    int32    // of the last request
+	slots []slot
+	tags  []string // of Event.Tag
+	pool  int32    // of the last request
 }
 
 // A slot in use holds a block and its stream.
@@ -82,7 +81,7 @@ func (p *player) calls(events []observe.Event) (int64, error) {
 			break
 		}
 		e := &events[i]
-		s, stream := &p.slots[e.Slot], p.streams[e.Stream]
+		s, stream := &p.slots[e.Slot], p.Streams[e.Stream]
 		ops++
 		if !e.Free {
 			if e.Pool != p.pool {
@@ -122,8 +121,8 @@ func (p *player) end() error {
 
 // Once returns a function that makes all calls of a trace, and then frees the remaining blocks. It makes
 // no garbage.
-func Once(b *bench.Bench, t *observe.Requests, streams []allocator.Stream) func() (int64, error) {
-	p := &player{Bench: b, streams: streams, slots: make([]slot, t.Slots), tags: t.Tags}
+func Once(b *bench.Bench, t *observe.Requests) func() (int64, error) {
+	p := &player{Bench: b, slots: make([]slot, t.Slots), tags: t.Tags}
 	return func() (int64, error) {
 		ops, err := p.calls(t.Events)
 		if err != nil {
@@ -136,11 +135,7 @@ func Once(b *bench.Bench, t *observe.Requests, streams []allocator.Stream) func(
 // replay replays a trace once on an empty allocator, and then repeatedly. The reserved bytes of warm are
 // those after the second replay, for any number of timed ones, so they depend on the requests alone.
 func replay(b *bench.Bench, name string, t *observe.Requests) error {
-	streams, err := b.Streams(t.Streams)
-	if err != nil {
-		return err
-	}
-	once := Once(b, t, streams)
+	once := Once(b, t)
 	b.Holds(t.Peak)
 	if err := b.Measure(name+" cold", "call", 1, once); err != nil {
 		return err
