@@ -263,12 +263,3 @@ func TestPlots(t *testing.T) {
 		t.Error("memory is drawn for scenarios that hold nearly none")
 	}
 }
-
-// TestAllReduceAlone wants the error to say how to start the scenario.
-func TestAllReduceAlone(t *testing.T) {
-	var out bytes.Buffer
-	err := run(context.Background(), []string{"-scenario", "allreduce"}, &out, &out, nullMachine)
-	if err == nil || !strings.Contains(err.Error(), "mpirun -np 2 allocbench -scenario allreduce") {
-		t.Error(err)
-	}
-}

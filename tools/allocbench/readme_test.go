@@ -50,18 +50,13 @@ func (c comparison) run(more ...string) error {
 	return run(c.t.Context(), append(slices.Clone(c.args), more...), io.Discard, io.Discard, nullMachine)
 }
 
-func (c comparison) read(path string) string {
-	c.t.Helper()
-	return readText(c.t, path)
-}
-
 func (c comparison) replace(path, old, new string) {
 	c.t.Helper()
-	text := c.read(path)
+	text := readText(c.t, path)
 	if !strings.Contains(text, old) {
 		c.t.Fatalf("%s has no %q:\n%s", path, old, text)
 	}
-	ok(c.t, os.WriteFile(path, []byte(strings.Replace(text, old, new, 1)), 0o666))
+	ok(c.t, os.WriteFile(path, []byte(strings.ReplaceAll(text, old, new)), 0o666))
 }
 
 // TestTraces replays a folder. The name of a trace includes its folder, and a trace with the
@@ -100,7 +95,7 @@ func TestTraces(t *testing.T) {
 // TestReadme checks the text between the marks and around them.
 func TestReadme(t *testing.T) {
 	c := newComparison(t)
-	text := c.read(c.readme)
+	text := readText(t, c.readme)
 	if want := "# A\n\n" + draw.TableBegin + "| strategy | ns a call | training | worst of 2 trainings | median of 1 jobs | worst of them | pick it when |\n|---|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
 		t.Errorf("does not begin with %q:\n%s", want, text)
 	}
@@ -129,12 +124,12 @@ func TestCheck(t *testing.T) {
 		{"an old allocator", func(c comparison) {
 			c.replace(c.csv, "replay,", "replay,job-expandable cold,hoard,call,1,1,1,,,,1,7000000,7000000,0,1,0,false,,,,\nreplay,")
 		}, "job-expandable cold, hoard is no longer measured"},
-		{"a new trace", func(c comparison) { c.replaceAll(c.csv, "wide", "narrow") },
+		{"a new trace", func(c comparison) { c.replace(c.csv, "wide", "narrow") },
 			"trainer/wide cold, tlsf is not in it; trainer/wide cold, slab is not in it; trainer/wide warm, tlsf is not in it; and 5 more: run"},
 		{"the README's figures", func(c comparison) { c.replace(c.readme, "| `slab` |", "| `slab` | 1") }, "README.md: its table is not that of the figures"},
 		{"the README's marks", func(c comparison) { c.replace(c.readme, draw.TableEnd, "") }, "README.md: has no line"},
-		{"the README", func(c comparison) { c.remove(c.readme) }, "no such file"},
-		{"the CSV", func(c comparison) { c.remove(c.csv) }, "no such file"},
+		{"the README", func(c comparison) { ok(t, os.Remove(c.readme)) }, "no such file"},
+		{"the CSV", func(c comparison) { ok(t, os.Remove(c.csv)) }, "no such file"},
 	} {
 		c := newComparison(t, "-allocator", "tlsf,slab")
 		tt.change(c)
@@ -156,18 +151,6 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: -check wrote", tt.name)
 		}
 	}
-}
-
-func (c comparison) replaceAll(path, old, new string) {
-	c.t.Helper()
-	for strings.Contains(c.read(path), old) {
-		c.replace(path, old, new)
-	}
-}
-
-func (c comparison) remove(path string) {
-	c.t.Helper()
-	ok(c.t, os.Remove(path))
 }
 
 // TestCheckOfSlowCalls checks a time that has more digits in the table than in the CSV.

@@ -52,17 +52,6 @@ func TestBadTraces(t *testing.T) {
 	}
 }
 
-// TestTraceIsAFolder wants the error to name the flag that takes a folder.
-func TestTraceIsAFolder(t *testing.T) {
-	dir := t.TempDir()
-	want := dir + " is a folder: name a file in it, or take -traces for all of them"
-	for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(dir, "none.csv")}} {
-		if err := run(t.Context(), append(args, "-trace", dir), io.Discard, io.Discard, nullMachine); err == nil || err.Error() != want {
-			t.Errorf("%v: error %v, want %q", args, err, want)
-		}
-	}
-}
-
 // TestReplay replays on every allocator that needs no GPU. The trace does not say how its
 // streams were ordered, so the device does not check that.
 func TestReplay(t *testing.T) {

@@ -1,13 +1,12 @@
 package draw
 
 import (
-	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -131,75 +130,61 @@ func WriteCSV(w io.Writer, notes []string, rows []bench.Row) error {
 
 // AsWritten returns rows as readCSV would read them: floats are rounded.
 func AsWritten(rows []bench.Row) ([]bench.Row, error) {
-	rows = slices.Clone(rows)
-	for i := range rows {
-		for _, c := range columns {
-			if err := c.set(&rows[i], c.get(&rows[i])); err != nil {
-				return nil, err
-			}
-		}
+	var text strings.Builder
+	if err := WriteCSV(&text, nil, rows); err != nil {
+		return nil, err
 	}
-	return rows, nil
+	_, kept, err := readCSV(text.String())
+	return kept, err
 }
 
 // readCSV reads what writeCSV wrote.
-func readCSV(r io.Reader) (notes []string, rows []bench.Row, err error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	for line := range strings.Lines(string(text)) {
+func readCSV(text string) (notes []string, rows []bench.Row, err error) {
+	for line := range strings.Lines(text) {
 		if note, ok := strings.CutPrefix(line, "#"); ok {
 			notes = append(notes, strings.TrimSpace(note))
 		}
 	}
-	rows, err = readRows(bytes.NewReader(text))
-	return notes, rows, err
-}
-
-func readRows(r io.Reader) ([]bench.Row, error) {
-	in := csv.NewReader(r)
+	in := csv.NewReader(strings.NewReader(text))
 	in.Comment = '#'
 	records, err := in.ReadAll()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(records) == 0 {
-		return nil, fmt.Errorf("is empty")
+		return nil, nil, errors.New("is empty")
 	}
 	n := len(records[0])
 	if n < leastColumns || n > len(columns) {
-		return nil, fmt.Errorf("has %d columns, not %d", n, len(columns))
+		return nil, nil, fmt.Errorf("has %d columns, not %d", n, len(columns))
 	}
-	var rows []bench.Row
 	for i, record := range records {
 		r := bench.Row{HostWaits: math.NaN(), Least: math.NaN(), Most: math.NaN()}
 		for j, c := range columns[:n] {
 			if i == 0 {
 				if record[j] != c.name {
-					return nil, fmt.Errorf("column %d is %q, not %q", j+1, record[j], c.name)
+					return nil, nil, fmt.Errorf("column %d is %q, not %q", j+1, record[j], c.name)
 				}
 				continue
 			}
 			if err := c.set(&r, record[j]); err != nil {
-				return nil, fmt.Errorf("row %d: %s: %w", i, c.name, err)
+				return nil, nil, fmt.Errorf("row %d: %s: %w", i, c.name, err)
 			}
 		}
 		if i > 0 {
 			rows = append(rows, r)
 		}
 	}
-	return rows, nil
+	return notes, rows, nil
 }
 
 // ReadFigures reads the file at path.
 func ReadFigures(path string) (notes []string, rows []bench.Row, err error) {
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
-	if notes, rows, err = readCSV(f); err != nil {
+	if notes, rows, err = readCSV(string(text)); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return notes, rows, nil

@@ -37,7 +37,7 @@ func TestCSV(t *testing.T) {
 		t.Errorf("%d records, error %v", len(records), err)
 	}
 	text := b.String()
-	notes, back, err := readCSV(&b)
+	notes, back, err := readCSV(text)
 	if got, want := fmt.Sprint(back), fmt.Sprint(rows); err != nil || got != want { // a NaN equals no other
 		t.Errorf("error %v, read %s\nwrote %s", err, got, want)
 	}
@@ -51,7 +51,7 @@ func TestCSV(t *testing.T) {
 		strings.Replace(text, "30.25", "x", 1):      "row 1: mean_ns",
 		strings.Replace(text, "36.25", "x", 1):      "row 1: most_ns",
 	} {
-		if _, _, err := readCSV(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := readCSV(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", bad, err, want)
 		}
 	}
