@@ -2,6 +2,7 @@ package observe
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,8 @@ func TestRMM(t *testing.T) {
 		}}},
 		"epoch seconds, deallocate, bare hexadecimal": {header + "7,1700000000.25,allocate,7f00a0,8,0\n7,1700000001,deallocate,7F00A0,8,0\n",
 			Requests{Streams: 1, Slots: 1, Allocs: 1, Frees: 1, Peak: 8, Events: []Event{ev(false, 0, 0, 8), ev(true, 0, 0, 8)}}},
+		"more bytes than an int64 counts, one after the other": {header + strings.Repeat("7,0,allocate,1,4611686018427387904,0\n7,0,free,1,4611686018427387904,0\n", 2),
+			Requests{Streams: 1, Slots: 1, Allocs: 2, Frees: 2, Peak: 1 << 62, Events: slices.Repeat([]Event{ev(false, 0, 0, 1<<62), ev(true, 0, 0, 1<<62)}, 2)}},
 		"blocks of nothing": {header + "1,0,allocate,(nil),0,0\n1,0,allocate,(nil),0,0x1\n1,0,free,(nil),0,0\n1,0,free,0x0,0,0\n1,0,free,(nil),0,0\n",
 			Requests{Streams: 2, Slots: 2, Allocs: 2, Frees: 2, Events: []Event{
 				ev(false, 0, 0, 0), ev(false, 1, 1, 0), ev(true, 1, 0, 0), ev(true, 0, 0, 0),

@@ -19,6 +19,12 @@ func FuzzSnapshot(f *testing.F) {
 	})))
 	f.Add("\x80\x02}X\x0d\x00\x00\x00device_traces](](}q\x01(X\x04\x00\x00\x00nameX\x01\x00\x00\x00fX\x08\x00\x00\x00filenameh\x02uh\x01ees.")
 	f.Add("\x80\x02](}(NNuNNs\x85\x86e.")
+	const start, long = "\x80\x04", "\xff\xff\xff\xff\xff\xff\xff\x7f"
+	for _, claim := range []string{"\x8d" + long + "abc", "\x8e" + long + "abc", "\x95" + long + "N.", "Nr\xff\xff\xff\x7f."} {
+		f.Add(start + claim)
+	}
+	f.Add(start + strings.Repeat("(", 1<<20))
+	f.Add(header + strings.Repeat("x", 1<<22))
 	f.Fuzz(func(t *testing.T, text string) {
 		checkMemory(t, text)
 		fuzz(t, text)
@@ -35,42 +41,5 @@ func checkMemory(t *testing.T, text string) {
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > uint64(fixed+perByte*len(text)) {
 		t.Errorf("%d bytes were allocated for a file of %d", got, len(text))
-	}
-}
-
-// TestManyNames reads as many texts, frames and ids of pools as fit on the stack.
-func TestManyNames(t *testing.T) {
-	for name, one := range map[string]func(low, high byte) string{
-		"texts": func(low, high byte) string { return "\x8c\x02" + string([]byte{low, high}) },
-		"frames": func(low, high byte) string {
-			return "}(\x8c\x04name\x8c\x01f\x8c\x08filename\x8c\x02" + string([]byte{low, high}) + "u"
-		},
-		"pools": func(low, high byte) string { return "K" + string([]byte{low}) + "K" + string([]byte{high}) + "\x86" },
-		"stacks": func(low, high byte) string {
-			return "](}(\x8c\x04name\x8c\x02" + string([]byte{low, high}) + "\x8c\x08filename\x8c\x00ue\x94"
-		},
-	} {
-		var text strings.Builder
-		text.WriteString("\x80\x04")
-		for i := range 1 << 16 {
-			text.WriteString(one(byte(i), byte(i>>8)))
-		}
-		checkMemory(t, text.String())
-		if _, err := Read(strings.NewReader(text.String()), 0); err == nil || !strings.Contains(err.Error(), "ends in the middle") {
-			t.Errorf("%s: error %v", name, err)
-		}
-	}
-}
-
-// TestNumbering gives number 0 to what it does not keep.
-func TestNumbering(t *testing.T) {
-	n := newNumbering[int32]()
-	for i := range int32(mostNumbers) {
-		if got := n.number(i); got != i {
-			t.Fatalf("%d has number %d", i, got)
-		}
-	}
-	if got := n.number(mostNumbers); got != 0 || n.number(7) != 7 {
-		t.Errorf("one more has number %d", got)
 	}
 }

@@ -3,7 +3,6 @@ package observe
 import (
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -188,15 +187,6 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestManyBytesOneByOne allocates more bytes in all than an int64 counts, but not at once.
-func TestManyBytesOneByOne(t *testing.T) {
-	const huge = 1 << 62
-	text := "Action,Pointer,Size,Stream\n" + strings.Repeat(fmt.Sprintf("allocate,0x10,%d,0\nfree,0x10,%d,0\n", huge, huge), 3)
-	if tr := read(t, text); tr.Peak != huge || tr.Allocs != 3 {
-		t.Errorf("read %+v", tr)
-	}
-}
-
 func TestBadFiles(t *testing.T) {
 	good := zipped(t, "Action,Pointer,Size,Stream\nallocate,0x10,4,0\n")
 	checkBad(t, map[string]string{
@@ -211,25 +201,3 @@ func TestBadFiles(t *testing.T) {
 		good[:len(good)-8] + strings.Repeat("\x00", 8): "gzip: invalid checksum",
 	})
 }
-
-func TestNotes(t *testing.T) {
-	tr := &Requests{Failures: 1, Before: 2, Unfreed: 3, notes: []string{"and more"}}
-	want := []string{"1 that failed are left out", "2 from before the recording are allocated first",
-		"3 never freed are freed at the end", "and more"}
-	if got := tr.Notes(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%q", got)
-	}
-}
-
-// TestWriteErrors fails to write.
-func TestWriteErrors(t *testing.T) {
-	tr := read(t, small)
-	if err := tr.WriteRMM(full{}); err != io.ErrShortWrite {
-		t.Errorf("error %v", err)
-	}
-}
-
-// full is a writer without space.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

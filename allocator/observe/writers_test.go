@@ -108,7 +108,12 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space"
 
 func TestWritersReturnErrors(t *testing.T) {
 	tr := traced(t, 10)
+	var text bytes.Buffer
+	ok(t, observe.WriteCSV(&text, tr))
+	requests, err := observe.Read(&text, observe.MostEvents)
+	ok(t, err)
 	for name, err := range map[string]error{
+		"requests": requests.WriteRMM(brokenWriter{}),
 		"CSV":      observe.WriteCSV(brokenWriter{}, tr),
 		"snapshot": observe.WriteSnapshot(brokenWriter{}, tr, allocator.Map{}),
 		"Perfetto": observe.WritePerfetto(brokenWriter{}, tr),
