@@ -9,6 +9,9 @@ import (
 	"mlpool/internal/text"
 )
 
+// breaks marks where a command may be broken.
+var breaks = strings.NewReplacer("=", "=<wbr>", "torch.cuda.", "torch.cuda.<wbr>", "(", "(<wbr>")
+
 // changes writes what would help.
 func (d *document) changes() {
 	if d.Changes == nil {
@@ -18,10 +21,7 @@ func (d *document) changes() {
 		d.startTable("", "Changes and what they save", "Most bytes reserved, in a replay of the trace with one change each",
 			append(heads("Change", "from", "to", "saving"), column{"how", "phrase"})...)
 		for _, c := range d.Changes {
-			var command markup // may be broken after each part
-			for _, part := range strings.SplitAfter(c.Command, "=") {
-				command += escaped("%s<wbr>", part)
-			}
+			command := markup(breaks.Replace(string(escaped("%s", c.Command))))
 			d.tagRow(c.Name, cells(text.Bytes(c.From), text.Bytes(c.To), c.saving())+escaped(`<td class="tag"><code>%s</code></td>`, command))
 		}
 		d.endTable("")
