@@ -224,3 +224,19 @@ func checkMoments(t *testing.T, name string, r report.Recording) {
 		}
 	}
 }
+
+// TestRecordedStreams wants free memory of a stream to be of another stream if the memory last grew for a second one.
+func TestRecordedStreams(t *testing.T) {
+	free := func(addr uintptr, mib int64, s allocator.Stream) allocator.MapSegment {
+		b := allocator.MapBlock{Addr: addr, Bytes: mib * bench.MiB, State: allocator.MapFree, Stream: s}
+		return allocator.MapSegment{Addr: addr, Bytes: b.Bytes, Stream: s, Pool: "large", Blocks: []allocator.MapBlock{b}}
+	}
+	r, _ := recorded(&observe.Requests{
+		Events:   []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Stream: 1}, {Bytes: 4 * bench.MiB, Stream: 1, Free: true}},
+		End:      &allocator.Map{Segments: []allocator.MapSegment{free(1<<30, 20, 1), free(2<<30, 30, 2)}},
+		Reserved: []observe.ReservedAt{{Event: 0, Bytes: 20 * bench.MiB}, {Event: 2, Bytes: 50 * bench.MiB}},
+	})
+	if got := r.Moments[0].Gap.Bytes; got[gap.OtherStream] != 20*bench.MiB || got[gap.Cached] != 30*bench.MiB {
+		t.Errorf("%v, want 20 MiB of another stream, and 30 cached", got)
+	}
+}

@@ -25,7 +25,7 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	for i, e := range t.Events {
 		for ; next < len(t.Reserved) && t.Reserved[next].Event <= i; next++ {
 			if now := t.Reserved[next].Bytes; now > reserved && !e.Free {
-				growth = gap.Growth{Bytes: e.Bytes, Stream: onlyStream(t.End), Grown: now - reserved}
+				growth = gap.Growth{Bytes: e.Bytes, Stream: allocator.Stream(e.Stream + 1), Grown: now - reserved}
 			}
 			reserved = t.Reserved[next].Bytes
 		}
@@ -43,14 +43,6 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	tagBySize(end)
 	r.Moments = []report.Moment{{MS: float64(len(t.Events)), Gap: gap.Of(end, 0, growth, nil), Map: &end}}
 	return r, true
-}
-
-// onlyStream returns the stream of all segments, and of the first if they have several.
-func onlyStream(m *allocator.Map) allocator.Stream {
-	if len(m.Segments) == 0 {
-		return 0
-	}
-	return m.Segments[0].Stream
 }
 
 // recordedBy returns the contender that stands for the allocator of the recorded job: PyTorch's with expandable
