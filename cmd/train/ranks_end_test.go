@@ -41,7 +41,7 @@ func TestRanksEnd(t *testing.T) {
 		{"one does not come", func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil, "train: rank 1 of 3 did not come to 127.0.0.1:"},
 		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
 		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
-		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },
+		{"one dies", func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },
 			"train: rank 2: epoch 2: step "},
 		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
 			return &failing{Local: l, t: t, rank: 1, left: 17, spoils: true}
@@ -122,6 +122,7 @@ func TestGiveUp(t *testing.T) {
 	group, port := collective.NewLocal(2), freePort(t)
 	come, gaveUp := make(chan struct{}, 100), make(chan struct{})
 	var facts rundir.Facts
+	var saved checkpoint.Checkpoint
 	var all sync.WaitGroup
 	var stderr [2]bytes.Buffer
 	for rank := range group {
@@ -139,6 +140,9 @@ func TestGiveUp(t *testing.T) {
 					t.Error(err)
 				} else {
 					facts = run.Facts
+					if saved, err = checkpoint.LoadWeights(run, rundir.WeightsFile); err != nil {
+						t.Error(err)
+					}
 				}
 				close(gaveUp)
 			})
@@ -146,8 +150,8 @@ func TestGiveUp(t *testing.T) {
 		all.Go(func() { runCommand(context.Background(), r, []string{path}, io.Discard, &stderr[rank]) })
 	}
 	all.Wait()
-	if want := "rank 1: epoch 3: step "; facts.Status != rundir.Failed || !strings.HasPrefix(facts.Error, want) || facts.End == nil || facts.Epochs != 2 {
-		t.Errorf("the run is %q after %d epochs, for %q, want %q for %q", facts.Status, facts.Epochs, facts.Error, rundir.Failed, want)
+	if want := "rank 1: epoch 3: step "; facts.Status != rundir.Failed || !strings.HasPrefix(facts.Error, want) || facts.End == nil || facts.Epochs != 2 || saved.Epoch != 2 {
+		t.Errorf("the run is %q after %d epochs, with weights of %d, for %q, want %q for %q", facts.Status, facts.Epochs, saved.Epoch, facts.Error, rundir.Failed, want)
 	}
 	if !strings.HasPrefix(stderr[0].String(), "train: "+facts.Error+"\n") {
 		t.Errorf("rank 0 says %q", &stderr[0])

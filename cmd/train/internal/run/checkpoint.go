@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
@@ -38,7 +39,7 @@ func (r *runner) checkpoint() error {
 	if err := c.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile)); err != nil {
 		return err
 	}
-	r.unsaved, r.saved = false, true
+	r.unsaved, r.saved, r.good.Weights = false, true, nil
 	return nil
 }
 
@@ -66,6 +67,40 @@ func (r *runner) keepBest(rec rundir.Record) (err error) {
 	return err
 }
 
+// keepGood copies the weights to the host after an epoch that is logged, for the case that a rank fails. It no longer
+// does if a copy takes more than a hundredth of an epoch.
+func (r *runner) keepGood(rec rundir.Record) (err error) {
+	if !r.ranks.Parallel() || r.folder == nil || r.good.costly || rec.Interrupted || rec.Diverged > 0 {
+		return nil
+	}
+	c, start := r.best.Checkpoint, time.Now()
+	if c.Epoch != rec.Epoch {
+		c, err = r.state()
+	}
+	defer r.ranks.Write()() // since a process that gives up saves it from elsewhere
+	r.good.Checkpoint = c
+	if r.good.costly = 100*milliseconds(time.Since(start)) > rec.TotalMS(); r.good.costly {
+		r.good.Weights = nil
+	}
+	return err
+}
+
+// saveGood saves what keepGood copied, unless the folder has weights as new.
+func (s *session) saveGood() error {
+	var errs []error
+	for _, r := range s.runners {
+		if r.good.Weights == nil {
+			continue
+		}
+		if err := errors.Join(r.folder.Sync(), r.good.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile))); err != nil {
+			errs = append(errs, s.logError(fmt.Errorf("no checkpoint: %w", err)))
+			continue
+		}
+		r.good.Weights, r.saved = nil, true
+	}
+	return errors.Join(errs...)
+}
+
 // save saves a checkpoint. Its error names the key of the folder.
 func (s *session) save(r *runner) error {
 	if err := r.checkpoint(); err != nil {
@@ -74,11 +109,12 @@ func (s *session) save(r *runner) error {
 	return nil
 }
 
-// saveLast saves the weights of all runners after training ended with err. It says which weights
-// diverged and are not saved.
+// saveLast saves the weights of all runners after training ended with err: if a rank failed, those of the last epoch
+// that all agreed on. It says which weights diverged and are not saved.
 func (s *session) saveLast(err error) error {
 	if err != nil && !errors.Is(err, exit.ErrInterrupted) && !exit.IsDiverged(err) {
-		return nil
+		defer s.ranks.Write()()
+		return s.saveGood()
 	}
 	var errs []error
 	for _, r := range s.runners {

@@ -97,7 +97,7 @@ func (s *session) begin() (err error) {
 		if r.folder, err = rundir.Start(dir, r.facts, r.cfg.TOML()); err != nil {
 			return err
 		}
-		s.ranks.ConcludeBy(func(reason error) error { return s.conclude(time.Now(), reason) })
+		s.ranks.ConcludeBy(func(reason error) error { return errors.Join(s.saveGood(), s.conclude(time.Now(), reason)) })
 		if err := r.carry(); err != nil {
 			return err
 		}

@@ -38,6 +38,7 @@ type runner struct {
 	unsaved  bool         // no checkpoint has the current weights
 	saved    bool         // there is a checkpoint of the run
 	best     best         // of a run by itself
+	good     good         // with several ranks
 	ranks    *ranks.Ranks // nil: one GPU
 
 	watch    bool // record the first epoch, for a report
@@ -131,6 +132,12 @@ type best struct {
 	checkpoint.Checkpoint // no weights: there is none yet
 	loss                  rundir.Nats
 	unsaved               bool
+}
+
+// good is the state after the last epoch whose weights all ranks agreed on. It is saved if a rank fails.
+type good struct {
+	checkpoint.Checkpoint // no weights: there is none, or it is saved
+	costly                bool
 }
 
 func last[E any](s []E) E { return s[len(s)-1] }

@@ -165,6 +165,9 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 	if err := r.log(rec, losses); err != nil {
 		return rec, s.logError(err)
 	}
+	if err := r.keepGood(rec); err != nil {
+		return rec, err
+	}
 	if every := s.cfg.Train.CheckpointEvery; every > 0 && number%every == 0 {
 		if err := s.save(r); err != nil {
 			return rec, err
