@@ -87,12 +87,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if err != nil {
 		return err
 	}
-	var with []bench.Row
-	if o.with != "" {
-		if _, with, err = draw.ReadFigures(o.with); err != nil {
-			return err
-		}
-	}
 	if err := o.ready(); err != nil {
 		return err
 	}
@@ -115,8 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	} else {
 		err = s.measureAll(ctx, chosen)
 	}
-	rows := append(s.rows, with...)
-	return errors.Join(err, s.table.Err, s.writeReport(ctx), o.write(notes, chosen, rows, err == nil))
+	return errors.Join(err, s.table.Err, s.writeReport(ctx), o.write(notes, chosen, s.rows, err == nil))
 }
 
 // notes returns the notes of the CSV.

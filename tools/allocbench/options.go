@@ -35,7 +35,7 @@ type options struct {
 	scenarios, allocators, cases string
 	quick, list, version         bool
 	completion                   string // a shell
-	csv, plots, with, readme     string
+	csv, plots, readme           string
 	draw                         string
 	trace, traces, report, since string
 	check, cards                 bool
@@ -69,7 +69,6 @@ func (o *options) define() *flag.FlagSet {
 	flags.BoolVar(&o.cards, "cards", false, "find the smallest device in which each allocator finishes -trace, or each trace of -traces, and measure nothing")
 	flags.IntVar(&o.traceDevice, "trace-device", observe.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
-	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
 	flags.BoolVar(&o.version, "version", false, "print the version, and what it was built with, and end")
 	completion.Define(flags, &o.completion)
 	return flags
@@ -165,7 +164,7 @@ func (o *options) outputs() []namedFile {
 
 // writesOver reports an output that is also a file of another flag.
 func (o *options) writesOver() error {
-	others := []namedFile{{"trace", o.trace}, {"since", o.since}, {"with", o.with}, {"draw", o.draw}, {"readme", o.readme}}
+	others := []namedFile{{"trace", o.trace}, {"since", o.since}, {"draw", o.draw}, {"readme", o.readme}}
 	if o.check {
 		others = append(others, namedFile{"csv", o.csv})
 	}

@@ -59,7 +59,6 @@ func TestOverwrite(t *testing.T) {
 		{"-trace " + trace + " -report " + trace, "trace.csv: is a file of -trace as well"},
 		{"-trace " + trace + " -export-rmm " + below + "/../" + filepath.Base(below) + "/trace.csv", "trace.csv: is a file of -trace as well"},
 		{"-traces " + below + " -csv " + trace, "trace.csv: is a file of -traces as well"},
-		{"-with " + figures + " -csv " + figures, "figures.csv: is a file of -with as well"},
 		{"-trace " + trace + " -csv " + figures + " -report " + figures, "figures.csv: is a file of -report as well"},
 		{"-trace " + trace + " -check -csv " + figures + " -report " + figures, "figures.csv: is a file of -csv as well"},
 	} {
@@ -108,7 +107,6 @@ func TestBadFlags(t *testing.T) {
 		{"-scenario allreduce", "mpirun -np 2 allocbench -scenario allreduce"},
 		{"-export-rmm " + dir + "/x.csv", "-export-rmm needs -trace"},
 		{"-trace " + snapshot + " -trace-device 2", "snapshot4.pickle: has no device 2: there are 0 to 1"},
-		{"-with " + dir + "/none.csv", "no such file"},
 		{"-quick -case zzz", `no case has "zzz" in its name`},
 	} {
 		c.check(t)

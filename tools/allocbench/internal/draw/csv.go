@@ -69,8 +69,8 @@ func floatColumn(name string, field func(*bench.Row) *float64) column {
 		}}
 }
 
-// columns are the columns of the CSV. A file may have only the first leastColumns: peers.cu and
-// earlier versions write no others.
+// columns are the columns of the CSV. A file of an earlier version may have only the first
+// leastColumns.
 var columns = []column{
 	textColumn("scenario", func(r *bench.Row) *string { return &r.Scenario }),
 	textColumn("case", func(r *bench.Row) *string { return &r.Case }),
