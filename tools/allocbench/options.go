@@ -130,6 +130,7 @@ var withoutMeasuring = []struct {
 }{
 	{"export-rmm", []string{"trace", "trace-device"}},
 	{"cards", []string{"trace", "traces", "trace-device", "allocator"}},
+	{"since", []string{"trace", "trace-device"}}, // without -report
 	{"draw", []string{"plots", "scenario", "allocator", "case"}},
 }
 
@@ -138,7 +139,7 @@ func clash(flags *flag.FlagSet) error {
 	var given []string
 	flags.Visit(func(f *flag.Flag) { given = append(given, f.Name) })
 	for _, w := range withoutMeasuring {
-		if !slices.Contains(given, w.flag) {
+		if !slices.Contains(given, w.flag) || w.flag == "since" && slices.Contains(given, "report") {
 			continue
 		}
 		for _, name := range given {

@@ -77,6 +77,7 @@ func TestBadFlags(t *testing.T) {
 	for _, c := range []badFlags{
 		{"-trace x.csv -export-rmm new.csv -csv other.csv", "-csv has no effect with -export-rmm"},
 		{"-draw " + figures + " -plots " + dir + " -trace x.csv", "-trace has no effect with -draw"},
+		{"-trace x.csv -since y.csv -csv other.csv", "-csv has no effect with -since"},
 		{"-scenario pair -csv " + dir, "is a directory"},
 		{"-scenario pair -csv " + figures + "/x.csv", "not a directory"},
 		{"-trace " + snapshot + " -report " + figures + "/x.html", "not a directory"},
