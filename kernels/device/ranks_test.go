@@ -148,8 +148,15 @@ func TestOneBucket(t *testing.T) {
 		false: {"all-reduce", "wait for 1", "exchange [1 0]", "wait for 0", "synchronize"},
 		true:  {"all-reduce", "wait for 1", "exchange [1 0]", "synchronize"},
 	} {
-		if _, q, _, _ := dataParallel(t, kernels.FP32, 2, symmetric, 4, 4, 4, 2); !slices.Equal(q.log, want) {
+		d, q, _, w := dataParallel(t, kernels.FP32, 2, symmetric, 4, 4, 4, 2)
+		if !slices.Equal(q.log, want) {
 			t.Errorf("symmetric memory %v: %q, want %q", symmetric, q.log, want)
+		}
+		x, dlogits := put(t, d, tensor.Float32, 4, 4), put(t, d, tensor.Float32, 4, 2)
+		d.Backward(w, []Tensor{x, x}, dlogits, x, 0.1)
+		d.Hidden(x, w[0])
+		if err := d.EndStep(); err != nil || q.log[len(q.log)-1] != "forward 0" {
+			t.Errorf("symmetric memory %v: %v, weights that an exchange writes are read in %q", symmetric, err, q.log)
 		}
 	}
 }
