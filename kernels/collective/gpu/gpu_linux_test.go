@@ -203,7 +203,9 @@ func exchange(c *gpu.Comm, stream kernels.Stream, alloc allocation, value func(r
 	if part := n / c.Size(); rounded {
 		u.Rounded, first, end = w+uintptr(4*2*n), c.Rank()*part, (c.Rank()+1)*part
 	}
+	late := 5 * time.Millisecond // a rank comes after the others
 	if what := os.Getenv(asRank); what == exchanges && n == 64*c.Size() {
+		late = 100 * time.Millisecond
 		// The numbers of the next exchanges wrap around. The all-reduce ends when all ranks have these flags.
 		flags := slices.Repeat([]uint32{math.MaxUint32 - 1}, 2*kernels.MaxRanks+1)
 		if err := errors.Join(stream.Upload(w-kernels.ExchangeFlags, raw(flags)), c.AllReduce(w, 1, stream.Handle()), stream.Synchronize()); err != nil {
@@ -211,7 +213,7 @@ func exchange(c *gpu.Comm, stream kernels.Stream, alloc allocation, value func(r
 		}
 	}
 	// NCCL may connect ranks at the first exchange. The memory is filled with zeros.
-	if err := errors.Join(c.Exchange(u, stream.Handle()), stream.BeginCapture()); err != nil {
+	if err := errors.Join(c.Exchange(u, stream.Handle()), stream.Synchronize(), stream.BeginCapture()); err != nil {
 		return err
 	}
 	queued := c.Exchange(u, stream.Handle())
@@ -230,7 +232,7 @@ func exchange(c *gpu.Comm, stream kernels.Stream, alloc allocation, value func(r
 			want[i] += sum
 		}
 		if c.Rank() == round%c.Size() {
-			time.Sleep(5 * time.Millisecond) // the others come earlier
+			time.Sleep(late)
 		}
 		if err := stream.Upload(u.X, raw(updates)); err != nil {
 			return err
