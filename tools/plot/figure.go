@@ -13,16 +13,14 @@ const few = 50
 
 // A figure is a plot of one metric with a curve for each run.
 type figure struct {
-	title  string
 	metric metric
 	smooth int
-	log    bool
 	curves []curve
 }
 
 // draw writes the figure as a PNG.
 func (f figure) draw(w io.Writer) error {
-	p := &chart.Plot{Y: chart.Axis{Log: f.log, Grid: true, Label: f.metric.yLabel}}
+	p := &chart.Plot{Y: chart.Axis{Grid: true, Label: f.metric.yLabel}}
 	p.X.Label, p.X.Closest = f.metric.xLabel, 1 // ticks are at whole steps or epochs
 	if f.smooth > 1 {
 		p.Y.Label += fmt.Sprintf(", mean of %d %ss", f.smooth, f.metric.xLabel)
@@ -44,8 +42,8 @@ func (f figure) draw(w io.Writer) error {
 		p.Series = append(p.Series, line)
 	}
 	f.setRange(p)
-	title := f.title
-	if len(f.curves) == 1 && title == "" {
+	title := ""
+	if len(f.curves) == 1 {
 		title = f.curves[0].name
 		p.Series[len(p.Series)-1].Name = ""
 	}
@@ -60,15 +58,10 @@ func (f figure) setRange(p *chart.Plot) {
 			low, high, last = min(low, q.Y), max(high, q.Y), max(last, q.X)
 		}
 	}
-	if f.log {
-		air := max(math.Pow(high/low, 0.05), 1.01)
-		p.Y.Low, p.Y.High = low/air, high*air
-	} else {
-		air := max((high-low)*0.05, math.Abs(high)*0.01, 1e-9)
-		p.Y.Low, p.Y.High = low-air, high+air
-		if low >= 0 && low < high/4 {
-			p.Y.Low = 0
-		}
+	air := max((high-low)*0.05, math.Abs(high)*0.01, 1e-9)
+	p.Y.Low, p.Y.High = low-air, high+air
+	if low >= 0 && low < high/4 {
+		p.Y.Low = 0
 	}
 	p.X.Low, p.X.High = 1, last
 	switch {

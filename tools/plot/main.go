@@ -60,9 +60,7 @@ func run(args []string, notes io.Writer) error {
 	flags.SetOutput(io.Discard) // errors are printed once, by main
 	out := flags.String("o", "", "the PNG `file` to write")
 	what := flags.String("metric", "train_losses", "what to draw: train_losses, val_losses or val_accs")
-	title := flags.String("title", "", "a title above the plot")
 	smooth := flags.Int("smooth", -1, "draw the mean of `N` neighbouring values over the faint values; 0 draws only the values, -1 chooses N for about 300 separate means")
-	log := flags.Bool("log", false, "a logarithmic y axis")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(notes, usage)
@@ -88,9 +86,9 @@ func run(args []string, notes io.Writer) error {
 		return err
 	}
 
-	f := figure{title: *title, metric: m, smooth: *smooth, log: *log}
+	f := figure{metric: m, smooth: *smooth}
 	for _, r := range runs {
-		c, left, err := r.curve(m, *log)
+		c, left, err := r.curve(m)
 		switch {
 		case err != nil && r.found:
 			fmt.Fprintf(notes, "plot: left out: %v\n", err)
@@ -182,7 +180,7 @@ func has(dir, file string) bool {
 }
 
 // curve reads a metric of the run. left counts the values that cannot be drawn.
-func (r loggedRun) curve(m metric, log bool) (c curve, left int, err error) {
+func (r loggedRun) curve(m metric) (c curve, left int, err error) {
 	values, err := readValues(filepath.Join(r.dir, m.file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, 0, fmt.Errorf("%w: is %s the log_dir of a run?", err, r.dir)
@@ -193,7 +191,7 @@ func (r loggedRun) curve(m metric, log bool) (c curve, left int, err error) {
 	for i := range values {
 		values[i] *= m.scale
 	}
-	c = newCurve(r.name, values, log)
+	c = newCurve(r.name, values)
 	if len(c.raw) == 0 {
 		return c, 0, fmt.Errorf("%s: none of the %d values in %s can be drawn", r.name, len(values), m.file)
 	}
@@ -231,12 +229,11 @@ type curve struct {
 	raw, smooth []chart.Point
 }
 
-// newCurve omits values that cannot be drawn: NaN and Inf of a diverged run, and for a
-// logarithmic axis values up to 0.
-func newCurve(name string, values []float64, log bool) curve {
+// newCurve omits values that cannot be drawn: NaN and Inf of a diverged run.
+func newCurve(name string, values []float64) curve {
 	c := curve{name: name}
 	for i, v := range values {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) && (!log || v > 0) {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			c.raw = append(c.raw, chart.Point{X: float64(i + 1), Y: v})
 		}
 	}

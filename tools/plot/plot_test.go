@@ -70,7 +70,7 @@ func drawn(t *testing.T, args ...string) (notes string, count []int) {
 
 func TestDraws(t *testing.T) {
 	one, two := makeRun(t, "one", 0.01), makeRun(t, "two", 0.005)
-	for _, args := range []string{"", "-smooth 20", "-smooth 0", "-log -title A", "-log -smooth 20", "-metric val_losses", "-metric val_accs", "-smooth 100000"} {
+	for _, args := range []string{"", "-smooth 20", "-smooth 0", "-metric val_losses", "-metric val_accs", "-smooth 100000"} {
 		notes, count := drawn(t, append(strings.Fields(args), one, "two="+two)...)
 		if notes != "" || count[0] < 300 || count[1] < 300 || count[2] > 0 {
 			t.Errorf("%s: notes %q, %d pixels by curve", args, notes, count)
@@ -80,21 +80,12 @@ func TestDraws(t *testing.T) {
 
 // TestDrawsOddRuns draws unusual logs of trainings.
 func TestDrawsOddRuns(t *testing.T) {
-	for text, c := range map[string]struct{ args, note string }{
-		"0.5\n":                      {"", ""},
-		"0.4\n":                      {"-log", ""},
-		"0.5\n0.5\n0.5\n":            {"", ""},
-		"0\n0\n":                     {"", ""},
-		"-3\n-2\n":                   {"", ""},
-		"2.3\n7\nNaN\n+Inf\n1e999\n": {"", "left out 3 of 5"},
-		"2.3\n0\n1\n":                {"-log", "left out 1 of 3"},
-		"2.3\n1e-12\n1":              {"-log", ""},
-	} {
+	for text, note := range map[string]string{"0.5\n": "", "0.5\n0.5\n0.5\n": "", "0\n0\n": "", "-3\n-2\n": "", "2.3\n7\nNaN\n+Inf\n1e999\n": "left out 3 of 5"} {
 		dir := t.TempDir()
 		writeLog(t, dir, "train_losses.txt", text)
-		notes, count := drawn(t, append(strings.Fields(c.args), dir)...)
-		if !strings.Contains(notes, c.note) || (c.note == "") != (notes == "") || count[0] == 0 {
-			t.Errorf("%q: notes %q, want %q; %d pixels", text, notes, c.note, count[0])
+		notes, count := drawn(t, dir)
+		if !strings.Contains(notes, note) || (note == "") != (notes == "") || count[0] == 0 {
+			t.Errorf("%q: notes %q, want %q; %d pixels", text, notes, note, count[0])
 		}
 	}
 }
@@ -225,7 +216,7 @@ func TestSmoothen(t *testing.T) {
 	for _, c := range []struct{ asked, steps, want int }{
 		{-1, 9380, 31}, {-1, 600, 2}, {-1, 599, 1}, {-1, 8, 0}, {0, 9380, 0}, {50, 8, 50},
 	} {
-		f := figure{smooth: c.asked, curves: []curve{newCurve("short", []float64{1, 2}, false), newCurve("long", values[:c.steps], false)}}
+		f := figure{smooth: c.asked, curves: []curve{newCurve("short", []float64{1, 2}), newCurve("long", values[:c.steps])}}
 		if f.smoothen(); f.smooth != c.want || len(f.curves[1].smooth) != c.steps {
 			t.Errorf("%+v: means of %d, %d of them", c, f.smooth, len(f.curves[1].smooth))
 		}
@@ -242,15 +233,13 @@ func TestRange(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		values           []float64
-		log              bool
 		x0, x1, min, max float64
 	}{
-		{"many steps", falls, false, 0, 1000, 0, 60},
-		{"many steps, log", falls, true, 0, 1000, 0.05, 80},
-		{"epochs", []float64{95, 97, 98}, false, 1, 3, 94, 99},
-		{"one", []float64{5}, false, 0.5, 1.5, 4.9, 5.1},
+		{"many steps", falls, 0, 1000, 0, 60},
+		{"epochs", []float64{95, 97, 98}, 1, 3, 94, 99},
+		{"one", []float64{5}, 0.5, 1.5, 4.9, 5.1},
 	} {
-		f := figure{log: c.log, curves: []curve{newCurve("run", c.values, c.log)}}
+		f := figure{curves: []curve{newCurve("run", c.values)}}
 		f.smoothen()
 		p := &chart.Plot{}
 		if f.setRange(p); p.X.Low != c.x0 || p.X.High != c.x1 || p.Y.Low < c.min || p.Y.High > c.max {
