@@ -3,10 +3,8 @@ package allocator_test
 import (
 	"fmt"
 	"slices"
-	"testing"
 
 	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
 )
 
 // checkMap returns an error unless the map of a keeps its promises. No goroutine may call a.
@@ -57,30 +55,4 @@ func checkMap(a allocator.Allocator) error {
 		return fmt.Errorf("live blocks %v, want %v", blocks, live)
 	}
 	return nil
-}
-
-// TestMapOfOthers: each block of an allocator without segments is one, and decorators show
-// what they wrap.
-func TestMapOfOthers(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	for _, c := range []struct {
-		a    allocator.Allocator
-		kind string
-	}{
-		{allocator.NewMalloc(f), allocator.SegmentsMalloc},
-		{allocator.NewAsync(f), allocator.MapUnknown},
-		{allocator.NewTimed(allocator.NewTrace(allocator.NewMalloc(f), 1)), allocator.SegmentsMalloc},
-	} {
-		if m := allocator.MapOf(c.a); m.Segments == nil || len(m.Segments) != 0 {
-			t.Errorf("%T: at first %+v, want an empty list", c.a, m)
-		}
-		b := allocFrom(t, c.a, 1000, 7, "weights")
-		want := allocator.MapSegment{Addr: b.Addr, Bytes: 1024, Kind: c.kind, Stream: 7, Blocks: []allocator.MapBlock{
-			{Addr: b.Addr, Bytes: 1024, State: allocator.MapLive, Stream: 7, Asked: 1000, Tag: "weights"},
-		}}
-		if m := allocator.MapOf(c.a); len(m.Segments) != 1 || fmt.Sprint(m.Segments[0]) != fmt.Sprint(want) {
-			t.Errorf("%T: %+v, want %+v", c.a, m, want)
-		}
-		ok(t, c.a.Free(b, 7), c.a.Close())
-	}
 }

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -82,37 +81,6 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 				r.must(r.Free(b, allocator.Stream(s)))
 			}
 			r.close()
-		})
-	}
-}
-
-// BenchmarkMove moves memory to and fro between two streams, from between small blocks.
-func BenchmarkMove(b *testing.B) {
-	for _, blocks := range []int{1_000, 1_000_000} {
-		b.Run(fmt.Sprint(blocks), func(b *testing.B) {
-			p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-			alloc := func(bytes int64, s allocator.Stream) allocator.Block {
-				block, err := p.Alloc(bytes, s, "move")
-				if err != nil {
-					b.Fatal(err)
-				}
-				return block
-			}
-			for range blocks / 2 {
-				alloc(1000, 1)
-			}
-			large := alloc(64<<20, 1)
-			for range blocks / 2 {
-				alloc(1000, 1)
-			}
-			s := allocator.Stream(1)
-			for b.Loop() {
-				if err := p.Free(large, s); err != nil {
-					b.Fatal(err)
-				}
-				s = 3 - s
-				large = alloc(64<<20, s)
-			}
 		})
 	}
 }

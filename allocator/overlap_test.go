@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -202,32 +201,5 @@ func TestManyStreams(t *testing.T) {
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// BenchmarkNewStream opens and releases a stream while others exist.
-func BenchmarkNewStream(b *testing.B) {
-	for _, others := range []int{0, 1000, 16_000} {
-		b.Run(fmt.Sprint(others), func(b *testing.B) {
-			p := newPool(b, &idleDriver{}, allocator.PoolOptions{})
-			once := func(s allocator.Stream) {
-				block, err := p.Alloc(1000, s, "stream")
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := p.Free(block, s); err != nil {
-					b.Fatal(err)
-				}
-			}
-			for i := range others {
-				once(allocator.Stream(i + 2))
-			}
-			for b.Loop() {
-				once(1)
-				if err := p.ReleaseStream(1); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

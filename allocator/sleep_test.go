@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"mlpool/allocator"
@@ -304,40 +301,4 @@ func TestSleepCopies(t *testing.T) {
 		s.intact()
 		s.finish()
 	}
-}
-
-// TestSleepRaces allocates and frees on several goroutines while another one puts the pool to sleep.
-func TestSleepRaces(t *testing.T) {
-	p := newPool(t, allocatortest.NewFake(deviceBytes).WithPages(sleepPage), allocator.PoolOptions{})
-	var turn atomic.Int64 // odd while the pool sleeps
-	var done atomic.Bool
-	var churn sync.WaitGroup
-	for s := range allocator.Stream(4) {
-		churn.Go(func() {
-			for i := 0; !done.Load(); i++ {
-				before := turn.Load()
-				b, err := p.Alloc(int64(i%7)*20000, s, "race")
-				if err == nil && before%2 == 1 && turn.Load() == before {
-					t.Error("a pool that sleeps hands out a block")
-				}
-				if errors.Is(err, allocator.ErrAsleep) {
-					continue
-				}
-				if err := errors.Join(err, p.Free(b, s)); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for round := range 300 {
-		ok(t, p.Sleep(round%2 == 0))
-		turn.Add(1)
-		runtime.Gosched()
-		turn.Add(1)
-		ok(t, p.Wake())
-	}
-	done.Store(true)
-	churn.Wait()
-	ok(t, p.Check(), p.Close())
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"mlpool/allocator/allocatortest/fake"
@@ -198,30 +197,6 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// TestTakeOver moves what waits to another queue.
-func TestTakeOver(t *testing.T) {
-	a, b := newRig(), newRig()
-	b.d, b.events.Driver, b.owner = a.d, a.d, 1000
-	a.free(1, []Stream{1, 2})
-	b.next = a.next
-	b.free(1, []Stream{1})
-	b.waiting[onlyKey(a.waiting)] = true
-	b.q.TakeOver(&a.q)
-	if a.q.Len() != 0 || b.q.Len() != 2 {
-		t.Errorf("%d and %d wait", a.q.Len(), b.q.Len())
-	}
-	if err := b.end(); err != nil {
-		t.Error(err)
-	}
-}
-
-func onlyKey(m map[*memory]bool) *memory {
-	for k := range m {
-		return k
-	}
-	return nil
-}
-
 // TestReleasedUser frees memory that a stream used which was released: nothing waits.
 func TestReleasedUser(t *testing.T) {
 	r := newRig()
@@ -246,34 +221,5 @@ func TestRounds(t *testing.T) {
 	}
 	if got := q.byClass[3].rounds.size(); got != 6 {
 		t.Errorf("a round has %d items, want 6", got)
-	}
-}
-
-// TestEvents keeps what the driver refuses to take back.
-func TestEvents(t *testing.T) {
-	d := fake.New(1 << 20)
-	c := Events{Driver: d}
-	var held []uintptr
-	for range 3 {
-		e, err := c.Record(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, e)
-	}
-	if slices.Contains(held[1:], held[0]) {
-		t.Error("an event was handed out twice")
-	}
-	for _, e := range held {
-		c.Release(e)
-	}
-	d.FailAt(1, "FreeEvent")
-	var errs []error
-	if c.Close(&errs); len(errs) == 0 || c.Closed() {
-		t.Errorf("closed with %v", errs)
-	}
-	errs = nil
-	if c.Close(&errs); len(errs) > 0 || !c.Closed() || d.Leftover() != nil {
-		t.Errorf("%v, %v", d.Leftover(), errs)
 	}
 }

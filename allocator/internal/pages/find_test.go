@@ -130,39 +130,6 @@ func TestFreeRuns(t *testing.T) {
 	}
 }
 
-// TestSpans cuts the first bytes off a free run, at the chunks' own addresses.
-func TestSpans(t *testing.T) {
-	for _, c := range []struct {
-		picture string
-		row     []int
-		offset  int64 // units
-		size    int64
-		want    string
-	}{
-		{"a....", []int{0}, 0, 4, "0+4"},
-		{"a....", []int{0}, 0, 1, "0+1"},
-		{"a#...|a....", []int{0, 1}, 1, 5, "1+5"}, // neighbours are one span
-		{"a....|a.... a....", []int{0, 1, 2}, 0, 12, "0+8 12+4"},
-		{"a.... a....", []int{1, 0}, 0, 8, "8+4 0+4"},
-		{"a....|a....", []int{1, 0}, 0, 8, "4+4 0+4"},
-		{"a.... a....", []int{1, 0}, 0, 4, "8+4"},
-		{"a#... a....", []int{0, 1}, 1, 4, "1+3 8+1"},
-	} {
-		d := draw(c.picture)
-		x := FreeRun{offset: c.offset * block.Alignment, Size: c.size * block.Alignment}
-		for _, i := range c.row {
-			x.chunks = append(x.chunks, Mapped{Chunk: d.chunks[i], Addr: d.chunks[i].addr})
-		}
-		var got []string
-		for _, p := range x.Spans(c.size * block.Alignment) {
-			got = append(got, place(p.Lo, int64(p.Hi-p.Lo)))
-		}
-		if got := strings.Join(got, " "); got != c.want {
-			t.Errorf("%s, row %v, %d units: %q, want %q", c.picture, c.row, c.size, got, c.want)
-		}
-	}
-}
-
 // TestFragments looks for spans for holder a that can be mapped side by side.
 func TestFragments(t *testing.T) {
 	for _, c := range []struct {
