@@ -41,6 +41,9 @@ func TorchExpandable(d allocator.PageDriver, o Settings) Peer {
 	return c
 }
 
+// mostRange is a number of bytes that no device exceeds, for ranges of addresses.
+const mostRange = 1 << 44
+
 func (e *expandable) fit(p *pool, s allocator.Stream, size int64) *block {
 	free := p.free.blocks
 	i := p.free.from(&block{stream: s, size: size})
@@ -70,6 +73,10 @@ func (e *expandable) grow(p *pool, s allocator.Stream, size int64) (*block, erro
 	}
 	if !b.mapped {
 		if err := e.mapPages(b, min(b.size, size)); err != nil {
+			if b.whole() { // a new segment
+				p.take(b)
+				err = errors.Join(err, e.driver.ReleaseRange(b.addr, b.size))
+			}
 			return nil, err
 		}
 	}
@@ -118,10 +125,8 @@ func (e *expandable) reserve(p *pool, s allocator.Stream, size int64) (*block, e
 	if err != nil {
 		return nil, err
 	}
-	bytes := roundUp(total+total/8, unit)
-	if size > bytes {
-		return nil, memoryError{size, bytes}
-	}
+	total = min(total, mostRange) // a simulated device may have more
+	bytes := roundUp(max(total+total/8, size), unit)
 	addr, err := e.driver.ReserveRange(bytes)
 	if err != nil {
 		return nil, err

@@ -158,16 +158,6 @@ func (p *pool) merge(b, neighbour *block) {
 // roundUp returns n rounded up to a multiple of unit.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// A memoryError reports that a segment has too few addresses.
-type memoryError struct{ bytes, free int64 }
-
-func (e memoryError) Error() string {
-	return fmt.Sprintf("%d bytes requested, %d free", e.bytes, e.free)
-}
-
-// OutOfMemory tells the error from others; see allocator.Driver.
-func (memoryError) OutOfMemory() bool { return true }
-
 func outOfMemory(err error) bool {
 	var o interface{ OutOfMemory() bool }
 	return errors.As(err, &o) && o.OutOfMemory()

@@ -19,6 +19,7 @@ type Scenario struct {
 type Case struct {
 	Name    string
 	Streams int
+	Live    int64 // most bytes live at once, if it is a trace
 	Run     func(*Bench) error
 }
 

@@ -8,9 +8,9 @@ import (
 
 func churnCases(bool) []Case {
 	return []Case{
-		{"32 streams", 32, func(b *Bench) error { return b.churn("32 streams") }},
-		{"1 stream", 1, func(b *Bench) error { return b.churn("1 stream") }},
-		{"two temporaries", 1, temporaries},
+		{Name: "32 streams", Streams: 32, Run: func(b *Bench) error { return b.churn("32 streams") }},
+		{Name: "1 stream", Streams: 1, Run: func(b *Bench) error { return b.churn("1 stream") }},
+		{Name: "two temporaries", Streams: 1, Run: temporaries},
 	}
 }
 

@@ -11,7 +11,7 @@ func tfDelayedCases(bool) []Case {
 	var cases []Case
 	for _, delay := range []int{1, 10, 100, 1000} {
 		name := "delay " + fmt.Sprint(delay)
-		cases = append(cases, Case{name, 1, func(b *Bench) error { return b.delayed(name, delay) }})
+		cases = append(cases, Case{Name: name, Streams: 1, Run: func(b *Bench) error { return b.delayed(name, delay) }})
 	}
 	return cases
 }

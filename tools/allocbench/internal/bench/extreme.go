@@ -19,7 +19,7 @@ func extremeCases(quick bool) []Case {
 	for i := range rows { // logarithmically uniform
 		rows[i] = int64(1e5 * math.Pow(100, float64(r.next()>>11)/(1<<53)))
 	}
-	return []Case{{"100 K - 10 M rows", 1, func(b *Bench) error {
+	return []Case{{Name: "100 K - 10 M rows", Streams: 1, Run: func(b *Bench) error {
 		s := b.Streams[0]
 		queries := func(n int64) (int64, error) {
 			var columns [4]allocator.Block

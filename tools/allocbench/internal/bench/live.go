@@ -3,7 +3,7 @@ package bench
 import "mlpool/allocator"
 
 func liveCases(bool) []Case {
-	return []Case{{"1000 x 1 MiB", 1, func(b *Bench) error {
+	return []Case{{Name: "1000 x 1 MiB", Streams: 1, Run: func(b *Bench) error {
 		s := b.Streams[0]
 		blocks := make([]allocator.Block, 1000)
 		if b.Quick {

@@ -14,7 +14,7 @@ func multiStreamCases(bool) []Case {
 			if prewarmed {
 				name += " prewarmed"
 			}
-			cases = append(cases, Case{name, n, func(b *Bench) error { return b.multiStream(name, prewarmed) }})
+			cases = append(cases, Case{Name: name, Streams: n, Run: func(b *Bench) error { return b.multiStream(name, prewarmed) }})
 		}
 	}
 	return cases

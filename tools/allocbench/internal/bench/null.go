@@ -5,8 +5,11 @@ import (
 	"mlpool/allocator/allocatortest/fake"
 )
 
-// NullBytes is the size of a null device.
-const NullBytes = 128 << 30
+// NullBytes is the size of a null device, which is more than any device has: the memory of a trace has no bound.
+const NullBytes = 1 << 60
+
+// mostPages is how many pages the live bytes of a trace may fill.
+const mostPages = 1 << 20
 
 // A null is a device without memory, which hands out addresses and counts what each stands for.
 type null struct {
@@ -18,6 +21,17 @@ func NewNull() *null { return NewNullOf(NullBytes) }
 
 // NewNullOf returns a device of bytes bytes.
 func NewNullOf(bytes int64) *null { return &null{Device: fake.New(bytes).Unchecked()} }
+
+// PagesFor makes the pages of d as long as a trace needs that has at most live bytes live: 2 MiB, or longer if
+// these are more than mostPages. Call it before anything else.
+func (d *null) PagesFor(live int64) *null {
+	page := int64(2 * MiB)
+	for page < live/mostPages {
+		page *= 2
+	}
+	d.WithPages(page)
+	return d
+}
 
 // NewStream returns numbers as far apart as the streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {

@@ -38,7 +38,7 @@ func pairCases(bool) []Case {
 	var cases []Case
 	for _, size := range []int64{512, 4 * KiB, 64 * KiB, MiB, 16 * MiB, 64 * MiB} {
 		name := SizeName(size)
-		cases = append(cases, Case{name, 1, func(b *Bench) error {
+		cases = append(cases, Case{Name: name, Streams: 1, Run: func(b *Bench) error {
 			s := b.Streams[0]
 			n, err := b.count(func(n int64) (int64, error) { return b.pairs(n, s, size) })
 			if err != nil {
@@ -63,7 +63,7 @@ func throughputCases(quick bool) []Case {
 	if quick {
 		n = quickOps
 	}
-	return []Case{{"10k x 1 MiB", 1, func(b *Bench) error {
+	return []Case{{Name: "10k x 1 MiB", Streams: 1, Run: func(b *Bench) error {
 		s := b.Streams[0]
 		if _, err := b.pairs(100, s, MiB); err != nil {
 			return err
@@ -78,7 +78,7 @@ func mixedCases(bool) []Case {
 	for size := int64(64 * KiB); size <= 16*MiB; size *= 2 {
 		sizes = append(sizes, size)
 	}
-	return []Case{{"64 KiB - 16 MiB", 1, func(b *Bench) error {
+	return []Case{{Name: "64 KiB - 16 MiB", Streams: 1, Run: func(b *Bench) error {
 		s := b.Streams[0]
 		n, err := b.count(func(n int64) (int64, error) { return b.pairs(n, s, sizes...) })
 		if err != nil {
@@ -102,7 +102,7 @@ func concurrent(threads []int, shared bool, sizes ...int64) []Case {
 	var cases []Case
 	for _, n := range threads {
 		name := text.Count(n, "thread")
-		cases = append(cases, Case{name, n, func(b *Bench) error {
+		cases = append(cases, Case{Name: name, Streams: n, Run: func(b *Bench) error {
 			streams := b.Streams
 			for i := range streams {
 				if shared {

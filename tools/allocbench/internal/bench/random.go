@@ -15,7 +15,7 @@ func randomCases(quick bool) []Case {
 	for _, num := range nums {
 		for _, most := range sizes {
 			name := fmt.Sprintf("%d <= %s", num, SizeName(most*MiB))
-			cases = append(cases, Case{name, 1, func(b *Bench) error { return b.random(name, num, most*MiB) }})
+			cases = append(cases, Case{Name: name, Streams: 1, Run: func(b *Bench) error { return b.random(name, num, most*MiB) }})
 		}
 	}
 	return cases

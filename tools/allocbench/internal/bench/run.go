@@ -24,6 +24,9 @@ func (m Machine) Run(ctx context.Context, a Contender, c Case, l Limits) (rows [
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	if n, isNull := d.(*null); isNull {
+		n.PagesFor(c.Live)
+	}
 	under, err := a.Open(d)
 	if err != nil {
 		return nil, err

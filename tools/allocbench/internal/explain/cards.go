@@ -93,7 +93,11 @@ func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, am
 				return err
 			}
 			f.needed = append(f.needed, bytes)
-			line += fmt.Sprintf(" %*s", max(9, len(c.Name)), text.Bytes(bytes))
+			needed := "–"
+			if bytes > 0 {
+				needed = text.Bytes(bytes)
+			}
+			line += fmt.Sprintf(" %*s", max(9, len(c.Name)), needed)
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err

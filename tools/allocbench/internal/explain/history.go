@@ -46,7 +46,7 @@ func follow(ctx context.Context, m bench.Machine, c bench.Contender, t *observe.
 		traced.Each(func(e allocator.TraceEvent) { f(a, e) })
 		return traced, nil
 	}
-	_, err := m.Run(ctx, c, bench.Case{Streams: t.Streams, Run: func(b *bench.Bench) error {
+	_, err := m.Run(ctx, c, bench.Case{Streams: t.Streams, Live: t.Peak, Run: func(b *bench.Bench) error {
 		h.number(b.Streams)
 		once := replay.Once(b, t)
 		_, err := b.Within(func() error {

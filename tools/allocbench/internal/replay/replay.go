@@ -24,7 +24,7 @@ func File(path string, device int) (bench.Scenario, error) {
 }
 
 func newCase(name string, t *observe.Requests) bench.Case {
-	return bench.Case{Name: name, Streams: t.Streams, Run: func(b *bench.Bench) error { return replay(b, name, t) }}
+	return bench.Case{Name: name, Streams: t.Streams, Live: t.Peak, Run: func(b *bench.Bench) error { return replay(b, name, t) }}
 }
 
 // Folder returns the scenario that replays the CSVs of Below. Of those with the same
