@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"mlpool/allocator"
-	"mlpool/allocator/cudadriver"
 )
 
 // captures has the allocators of work that is captured into CUDA graphs: one for each id, whose memory
@@ -66,7 +65,7 @@ func (c *captures) begin(id uint64, filter func(s allocator.Stream) bool) error 
 	defer c.mu.Unlock()
 	to := c.byID[id]
 	if to == nil {
-		a, err := allocator.NewPool(c.pool.driver, c.options)
+		a, err := allocator.NewPool(lasting{c.pool.driver, &c.pool.streams}, c.options)
 		if err != nil {
 			return err
 		}
@@ -103,7 +102,7 @@ func (c *captures) end(id uint64) error {
 	c.mu.Unlock()
 	var errs []error
 	for _, f := range due {
-		if err := c.pool.freeEntry(f.entry, f.stream); err != nil {
+		if err := c.pool.streams.try(func() error { return c.pool.freeEntry(f.entry, f.stream) }); err != nil {
 			c.pool.blocks.put(f.entry)
 			errs = append(errs, err)
 		}
@@ -182,7 +181,7 @@ func (c *captures) close() error {
 // such stream wait: the graph would contain the wait, or the capture would fail. The pool then takes other
 // memory.
 type uncaptured struct {
-	cudadriver.Driver
+	lasting
 	open *atomic.Int32 // captures
 }
 
@@ -190,7 +189,7 @@ func (d uncaptured) RecordEvent(event, stream uintptr) error {
 	if err := d.check(stream); err != nil {
 		return err
 	}
-	return d.Driver.RecordEvent(event, stream)
+	return d.lasting.RecordEvent(event, stream)
 }
 
 func (d uncaptured) WaitEvent(stream, event uintptr) error {
@@ -204,6 +203,9 @@ func (d uncaptured) WaitEvent(stream, event uintptr) error {
 func (d uncaptured) check(stream uintptr) error {
 	if d.open.Load() == 0 {
 		return nil
+	}
+	if !d.lasts(stream) {
+		return errMayBeGone
 	}
 	captured, err := d.IsCapturing(stream)
 	if err == nil && captured {

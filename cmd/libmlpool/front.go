@@ -50,11 +50,11 @@ func (p *pool) flush() {
 	}
 }
 
-// flushed calls f with the pool of a handle after a flush.
+// flushed calls f, which may wait, with the pool of a handle after a flush.
 func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
 	return with(handle, text, func(p *pool) error {
 		p.flush()
-		return f(p)
+		return p.streams.waiting(func() error { return f(p) })
 	})
 }
 

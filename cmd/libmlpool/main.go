@@ -35,6 +35,7 @@ type pool struct {
 
 	blocks   table
 	captures captures
+	streams  streams
 	refused  refused
 	handler  atomic.Pointer[handler]
 	asleep   atomic.Bool
@@ -50,10 +51,10 @@ func newPool(o options) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{driver: d}
-	p.captures.pool = p
+	p.captures.pool, p.streams.allLast = p, o.streamsLast
 	o.pool.OnOutOfMemory = p.outOfMemory
 	o.pool.Reclaim = p.flush
-	if p.base, err = allocator.NewPool(uncaptured{d, &p.captures.open}, o.pool); err != nil {
+	if p.base, err = allocator.NewPool(uncaptured{lasting{d, &p.streams}, &p.captures.open}, o.pool); err != nil {
 		return nil, err
 	}
 	p.alloc = p.base
@@ -95,24 +96,30 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 	if c != nil {
 		from = c.alloc
 	}
-	var b allocator.Block
-	switch {
-	case r.try:
-		a, ok := from.(*allocator.Pool)
-		if !ok {
-			return 0, false, errTry
-		}
-		b, err = a.TryAlloc(r.bytes, r.stream, r.tag)
-	case r.alignment > allocator.Alignment:
-		b, err = from.AllocAligned(r.bytes, r.alignment, r.stream, r.tag)
-	default:
-		b, err = from.Alloc(r.bytes, r.stream, r.tag)
+	b, err := p.allocateFrom(from, r)
+	if !r.try && errors.Is(err, errMayBeGone) {
+		err = p.streams.waiting(func() error { b, err = p.allocateFrom(from, r); return err })
 	}
+	p.streams.done()
 	if err != nil {
 		return 0, false, err
 	}
 	p.blocks.add(b, c)
 	return b.Addr, c != nil, nil
+}
+
+func (p *pool) allocateFrom(from aligned, r request) (allocator.Block, error) {
+	switch {
+	case r.try:
+		a, ok := from.(*allocator.Pool)
+		if !ok {
+			return allocator.Block{}, errTry
+		}
+		return a.TryAlloc(r.bytes, r.stream, r.tag)
+	case r.alignment > allocator.Alignment:
+		return from.AllocAligned(r.bytes, r.alignment, r.stream, r.tag)
+	}
+	return from.Alloc(r.bytes, r.stream, r.tag)
 }
 
 // free frees the block at addr.
@@ -124,11 +131,11 @@ func (p *pool) free(addr uintptr, s allocator.Stream) error {
 	if e.shared && p.captures.postpone(e, s) {
 		return nil
 	}
-	if err := p.freeEntry(e, s); err != nil {
+	err := p.streams.try(func() error { return p.freeEntry(e, s) })
+	if err != nil {
 		p.blocks.put(e)
-		return err
 	}
-	return nil
+	return err
 }
 
 // freeEntry frees a block that the table no longer has.
@@ -213,7 +220,7 @@ const maxBytes = 1 << 60
 
 // close returns all memory to the driver.
 func (p *pool) close() error {
-	return errors.Join(p.captures.close(), p.alloc.Close())
+	return p.streams.waiting(func() error { return errors.Join(p.captures.close(), p.alloc.Close()) })
 }
 
 // A handler is the function of mlpool_on_out_of_memory.
@@ -223,6 +230,9 @@ type handler struct {
 
 // outOfMemory is the pool's callback before a request fails.
 func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
+	if p.streams.again() {
+		return true
+	}
 	h := p.handler.Load()
 	return h != nil && h.call(e.Bytes, e.Error())
 }

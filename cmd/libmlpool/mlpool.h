@@ -75,6 +75,8 @@ const char *mlpool_error(void);
  *   keep_mapped=true  returns no memory to the driver before mlpool_destroy
  *   peers=1:2         devices whose kernels and copies may use the memory, which must be of virtual segments;
  *                     peers=all: every device that can
+ *   streams_last=true each stream lasts as long as the pool, or until mlpool_release_stream. Then memory that was
+ *                     freed on one serves all others; without it only after mlpool_trim, or before a request fails
  *   shareable=true    mlpool_send can send blocks to other processes, and NCCL can register the memory
  * A key that options does not name is taken from the environment: MLPOOL_MAX_BYTES is max_bytes. */
 int mlpool_create(int device, const char *options, mlpool_pool **pool);
@@ -108,7 +110,9 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream);
  * the work queued on stream at the time of mlpool_free is done. */
 int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream);
 
-/* mlpool_release_stream must be called before a stream is destroyed. It waits for the work on it. */
+/* mlpool_release_stream gives the memory of a stream to all others. It waits for the work on the stream, which may
+ * be destroyed then. With streams_last=true it must be called before a stream is destroyed. Without, a stream may
+ * also be destroyed while blocks name it, once its work is done. */
 int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream);
 
 /* mlpool_trim returns unused memory to the driver until at most keep bytes are reserved. It waits for the

@@ -179,7 +179,7 @@ class Pool:
         _call("record_stream", self._handle, address, stream)
 
     def release_stream(self, stream):
-        """To be called before a stream is destroyed."""
+        """Give the memory of a stream to all others; with streams_last, to be called before it is destroyed."""
         _call("release_stream", self._handle, stream)
 
     def trim(self, keep=0):

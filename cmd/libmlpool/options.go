@@ -20,6 +20,7 @@ type options struct {
 	driver      cudadriver.Options
 	allPeers    bool // every device that can access the memory is one of driver.Peers
 	traceEvents int
+	streamsLast bool // as long as the pool, or until mlpool_release_stream
 }
 
 // addPeers adds the devices that can access memory of the pool's, if the options want all.
@@ -49,6 +50,7 @@ var poolKeys = []string{
 // ownKeys are the keys that section [allocator] does not have, or has with another meaning.
 var ownKeys = map[string]func(o *options, value string) error{
 	"keep_mapped":  func(o *options, v string) error { return boolean(&o.pool.KeepMapped, v) },
+	"streams_last": func(o *options, v string) error { return boolean(&o.streamsLast, v) },
 	"shareable":    func(o *options, v string) error { return boolean(&o.driver.Shareable, v) },
 	"trace_events": func(o *options, v string) error { return number(&o.traceEvents, v, 1<<30) },
 	"peers": func(o *options, v string) error {

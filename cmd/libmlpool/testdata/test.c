@@ -181,6 +181,22 @@ static void test_release(void) {
   CHECK(!mlpool_free(pool, b, NULL) && !mlpool_destroy(pool));
 }
 
+// test_destroyed destroys streams that blocks name. Their memory serves other streams before the pool is out of
+// memory, and after a trim.
+static void test_destroyed(void) {
+  mlpool_pool *pool = create("max_bytes=16777216");
+  mlpool_stream one = new_stream(), two = new_stream(), three = new_stream();
+  void *a, *b, *c, *d;
+  CHECK(!mlpool_alloc(pool, &a, 4 * MIB, one, "a") && !mlpool_alloc(pool, &b, 4 * MIB, two, "b") && !mlpool_alloc(pool, &d, MIB, one, "d"));
+  CHECK(!mlpool_record_stream(pool, b, three));
+  destroy_stream(one), destroy_stream(two), destroy_stream(three);
+  CHECK(!mlpool_free(pool, a, one) && !mlpool_free(pool, b, two) && !mlpool_free(pool, d, NULL));
+  CHECK(!mlpool_alloc(pool, &c, MIB, NULL, "c") && !mlpool_free(pool, c, NULL));
+  CHECK(!mlpool_alloc(pool, &c, 12 * MIB, NULL, "all but a little") && !mlpool_free(pool, c, NULL));
+  CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved == 0);
+  CHECK(!mlpool_destroy(pool));
+}
+
 static void test_reports(void) {
   mlpool_pool *pool = create("trace_events=100");
   void *a;
@@ -341,20 +357,10 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options},
-    {"blocks", test_blocks},
-    {"front", test_front},
-    {"release", test_release},
-    {"counts", test_counts},
-    {"streams", test_streams},
-    {"refused sleep", test_refused_sleep},
-    {"reports", test_reports},
-    {"limits", test_limits},
-    {"sleep", test_sleep},
-    {"captures", test_captures},
-    {"send", test_send},
-    {"threads", test_threads},
-    {"fork", test_fork},
+    {"options", test_options},     {"blocks", test_blocks},   {"front", test_front},     {"release", test_release},
+    {"destroyed", test_destroyed}, {"counts", test_counts},   {"streams", test_streams}, {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},     {"limits", test_limits},   {"sleep", test_sleep},     {"captures", test_captures},
+    {"send", test_send},           {"threads", test_threads}, {"fork", test_fork},
 };
 
 // wanted reports whether the names, if there are any, include name.

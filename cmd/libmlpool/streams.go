@@ -1,0 +1,88 @@
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"mlpool/allocator/cudadriver"
+)
+
+// The driver may crash if it gets a stream that was destroyed, and a program may destroy a stream whose memory
+// the pool has. So the pool names a stream to the driver only if the stream lasts as long as the pool. It waits for
+// the whole device instead of for another stream, and only where it may wait.
+
+// streams are what a pool knows of streams.
+type streams struct {
+	allLast bool         // but those of mayBeGone
+	waits   atomic.Int32 // calls that may wait for the device
+	refused atomic.Bool  // a call that may not wait was refused an event since a request last failed
+	owed    atomic.Int32 // how much waits is too high, since a request would fail
+}
+
+// mayBeGone has streams of PyTorch that others created, and so may destroy.
+var mayBeGone sync.Map
+
+var errMayBeGone = errors.New("mlpool: the stream may be destroyed")
+
+// lasting is a driver that records events on streams that last. An event of another stream is one that is done.
+type lasting struct {
+	cudadriver.Driver
+	streams *streams
+}
+
+// lasts reports whether a stream lasts as long as the pool, as the default streams do.
+func (d lasting) lasts(stream uintptr) bool {
+	const perThread = 2 // CU_STREAM_PER_THREAD; those below are CU_STREAM_LEGACY and 0
+	if stream <= perThread {
+		return true
+	}
+	_, gone := mayBeGone.Load(stream)
+	return d.streams.allLast && !gone
+}
+
+func (d lasting) RecordEvent(event, stream uintptr) error {
+	switch {
+	case d.lasts(stream):
+		return d.Driver.RecordEvent(event, stream)
+	case d.streams.waits.Load() == 0:
+		d.streams.refused.Store(true)
+		return errMayBeGone
+	}
+	return d.Synchronize()
+}
+
+// waiting calls f, which may wait for the device.
+func (s *streams) waiting(f func() error) error {
+	s.waits.Add(1)
+	defer s.waits.Add(-1)
+	return f()
+}
+
+// try calls f, and again if it was refused an event: then it may wait.
+func (s *streams) try(f func() error) error {
+	err := f()
+	if errors.Is(err, errMayBeGone) {
+		err = s.waiting(f)
+	}
+	return err
+}
+
+// again reports whether a request that would fail may succeed if it waits, and lets it wait until done.
+func (s *streams) again() bool {
+	if !s.refused.Swap(false) {
+		return false
+	}
+	s.waits.Add(1)
+	s.owed.Add(1)
+	return true
+}
+
+// done ends what again began.
+func (s *streams) done() {
+	if s.owed.Load() > 0 {
+		s.waits.Add(-s.owed.Swap(0))
+	}
+}
