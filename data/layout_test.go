@@ -97,6 +97,9 @@ func TestUnpacked(t *testing.T) {
 			got = strings.ReplaceAll(strings.TrimPrefix(err.Error(), dir), dir, "DIR")
 		} else if got, err = filepath.Rel(dir, l.Files[0].Path); err == nil {
 			_, err = Load(t.Context(), o)
+			if labels, beside := LabelsBeside(l.Files[0].Path); beside != nil || labels != l.Files[1].Path {
+				t.Errorf("%s: labels in %s, %v, want %s", tt.name, labels, beside, l.Files[1].Path)
+			}
 		}
 		if got != tt.want || (err != nil) != strings.HasPrefix(tt.want, ":") {
 			t.Errorf("%s: got %s, %v, want %s", tt.name, got, err, tt.want)

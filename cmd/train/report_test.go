@@ -104,6 +104,9 @@ func TestReportErrors(t *testing.T) {
 			t.Errorf("%s: a report is written all the same", test.run)
 		}
 	}
+	sparse := spoiled(rundir.RecordsFile, "")
+	traintest.OK(t, os.Truncate(filepath.Join(sparse, rundir.RecordsFile), 1<<40))
+	fails(t, exit.Failure, "metrics.jsonl: larger than 1 GiB\n", "-report", page, sparse)
 	// Figures that no run has make a page all the same, which ends.
 	reportOf(t, spoiled(rundir.RecordsFile, `{"epoch":1,"steps":500,"allocator_ms":5e-324}`+"\n"), spoiled(rundir.RecordsFile, "{}\n"),
 		spoiled(rundir.RecordingFile, `{"memory":[{"ms":1e308},{"ms":-1e308}],"moments":[{"ms":1e18}],"step":{"length":1e-323,"kernels":[{"length":1e308}]}}`))

@@ -119,7 +119,8 @@ func Load(path string) (Checkpoint, error) {
 }
 
 func load(path string) (c Checkpoint, err error) {
-	if err := rundir.CheckRegular(path); err != nil {
+	bytes, err := rundir.RegularSize(path)
+	if err != nil {
 		return c, err
 	}
 	f, err := os.Open(path)
@@ -127,11 +128,7 @@ func load(path string) (c Checkpoint, err error) {
 		return c, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return c, err
-	}
-	tensors, metadata, err := readSafetensors(f, info.Size())
+	tensors, metadata, err := readSafetensors(f, bytes)
 	if err != nil {
 		return c, err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,28 +24,26 @@ const mostBytes = 1 << 30
 
 // ReadFile reads a file of a run. It refuses what may have no end, such as a link to a device or to a pipe.
 func ReadFile(path string) ([]byte, error) {
-	if err := CheckRegular(path); err != nil {
-		return nil, err
+	bytes, err := RegularSize(path)
+	if err == nil && bytes > mostBytes {
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("larger than 1 GiB")}
 	}
-	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
-	if len(text) > mostBytes {
-		err = fmt.Errorf("%s: larger than 1 GiB", path)
-	}
-	return text, err
+	return os.ReadFile(path)
 }
 
-// CheckRegular returns an error unless path is a regular file, or a link to one.
-func CheckRegular(path string) error {
+// RegularSize returns the size of a regular file. Anything else is an error.
+func RegularSize(path string) (bytes int64, err error) {
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	if err != nil {
+		return 0, err
 	}
-	return err
+	if !info.Mode().IsRegular() {
+		return 0, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	return info.Size(), nil
 }
 
 // Open reads the facts of the run in dir. If dir is not the folder of a run, the error suggests
