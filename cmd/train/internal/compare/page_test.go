@@ -21,6 +21,23 @@ func pageOf(t *testing.T, runs []Run) string {
 	return html.UnescapeString(page.String())
 }
 
+// TestReportOfOne has one of each thing.
+func TestReportOfOne(t *testing.T) {
+	config := []byte("[model]\nfeat_dim = 8\nnum_layers = 1\n")
+	facts := rundir.Facts{Name: "custom", Status: rundir.Done, Epochs: 1, Machine: rundir.Machine{CPU: "a CPU", Cores: 1}}
+	p, err := reportPage([]Run{{Facts: facts, Config: config}})
+	traintest.OK(t, err)
+	values := map[string]string{}
+	for _, f := range p.Runs[0].Facts {
+		values[f.Name] = f.Value
+	}
+	for name, want := range map[string]string{"model": "1 hidden layer of 8", "CPU": "a CPU, 1 thread", "ended": "done after 1 epoch"} {
+		if values[name] != want {
+			t.Errorf("%s: %q, want %q", name, values[name], want)
+		}
+	}
+}
+
 // TestReportRanksNothing shows runs that are not comparable: other work, other machines, or not in
 // turns. It says first that a run diverged.
 func TestReportRanksNothing(t *testing.T) {
