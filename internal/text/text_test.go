@@ -2,6 +2,8 @@ package text
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,6 +32,7 @@ func TestWrap(t *testing.T) {
 		{"a line that is too long for it\n", "a line that is too\n  long for it\n"},
 		{"  1 B  one two three four five\n", "  1 B  one two three\n       four five\n"},
 		{"  µµ µµ µµ µµ µµ µµ µµ", "  µµ µµ µµ µµ µµ µµ\n    µµ"},
+		{"                      far right, too far", "          far right,\n            too far"},
 		{"a averyveryveryverylongword b", "a\n  averyveryveryverylongword\n  b"},
 	} {
 		if got := Wrap(c.line, 20); got != c.want {
@@ -49,6 +52,22 @@ func TestInLocale(t *testing.T) {
 		var b strings.Builder
 		if n, err := (Locale{&b}).Write([]byte(said)); n != len(said) || err != nil || b.String() != c.want {
 			t.Errorf("%+v: %q, %d, %v", c, &b, n, err)
+		}
+	}
+}
+
+// TestWrapEnds wraps lines of any shape to any width, and loses no word.
+func TestWrapEnds(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		var b strings.Builder
+		b.WriteString(strings.Repeat(" ", r.IntN(60)))
+		for range r.IntN(20) {
+			b.WriteString(strings.Repeat("x", r.IntN(30)) + strings.Repeat(" ", r.IntN(4)))
+		}
+		line := b.String()
+		if got := Wrap(line, r.IntN(100)); !slices.Equal(strings.Fields(got), strings.Fields(line)) {
+			t.Fatalf("%q becomes %q", line, got)
 		}
 	}
 }

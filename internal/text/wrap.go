@@ -61,6 +61,9 @@ func Wrap(line string, columns int) string {
 	for start < len(runes) && runes[start] == ' ' {
 		start++
 	}
+	if over := start - columns/2; over > 0 && len(runes) > columns {
+		runes, start = runes[over:], columns/2
+	}
 	indent := start + 2
 	for i := start; i+2 < len(runes) && i < columns/2; i++ {
 		if runes[i] == ' ' && runes[i+1] == ' ' && runes[i+2] != ' ' {
