@@ -32,6 +32,7 @@ type pool struct {
 	trace  *allocator.Trace // nil: no trace
 	tags   *allocator.Limit // nil: no limit by tag
 	used   atomic.Bool      // a block was allocated
+	most   int64            // reserved bytes that the options allow; 0: any
 
 	blocks   table
 	captures captures
@@ -58,6 +59,14 @@ func newPool(o options) (*pool, error) {
 		return nil, err
 	}
 	p.alloc = p.base
+	p.most = o.pool.MaxBytes
+	if o.pool.MaxFraction > 0 {
+		_, total, err := d.MemInfo()
+		if err != nil {
+			return nil, errors.Join(err, p.base.Close())
+		}
+		p.most = lower(p.most, int64(o.pool.MaxFraction*float64(total)))
+	}
 	if o.traceEvents > 0 {
 		p.trace = allocator.NewTrace(p.alloc, o.traceEvents)
 		p.alloc = p.trace
@@ -68,6 +77,14 @@ func newPool(o options) (*pool, error) {
 	p.captures.options.KeepMapped, p.captures.options.Reuse = true, allocator.ReuseSameStream
 	p.captures.options.PreallocateBytes, p.captures.options.GCThreshold = 0, 0
 	return p, nil
+}
+
+// lower returns the lower one of two limits, of which 0 is none.
+func lower(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // An aligned is an allocator that aligns blocks.

@@ -26,6 +26,8 @@ PyTorch's interface for other allocators does not offer:
   mlpool.Pool.send for another way.
 - Snapshots have no Python stacks, and calls only with install(trace_events=N). Statistics do not
   distinguish large and small blocks, and count no bytes freed so far.
+- What was freed on a torch.cuda.ExternalStream, which others may destroy, serves other streams only after
+  empty_cache(), or before a request fails.
 - Other GPUs of the process can use tensors as far as install(peers=...) allows; the default is peers="all".
 """
 
@@ -91,6 +93,9 @@ _functions = {
     "close_received": (_pointer,),
     "torch_options": (_text,),
     "torch_pool": (_int, ctypes.POINTER(_pointer)),
+    "torch_find": (_int, ctypes.POINTER(_pointer)),
+    "torch_limit": (_pointer, _size),
+    "torch_external": (_pointer,),
 }
 
 _library = None
@@ -143,12 +148,12 @@ class Pool:
         _call("create", device, _list(options), ctypes.byref(self._handle))
 
     @classmethod
-    def _of_torch(cls, device):
-        """Return the pool that PyTorch uses on a device."""
+    def _of_torch(cls, device, create=True):
+        """Return the pool that PyTorch uses on a device; unless create is set, None if it has used none."""
         self = cls.__new__(cls)
         self._handle, self._callback = _pointer(), None
-        _call("torch_pool", device, ctypes.byref(self._handle))
-        return self
+        _call("torch_pool" if create else "torch_find", device, ctypes.byref(self._handle))
+        return self if self._handle else None
 
     def close(self):
         """Return all memory to the driver. Live blocks are an Error that names their tags."""
@@ -272,6 +277,8 @@ def install(**options):
         options = {"peers": "all", **options}  # PyTorch copies between any two
     if "MLPOOL_BUSY_SLACK" not in os.environ:
         options = {"busy_slack": 2, **options}  # PyTorch's host is usually far ahead of its streams
+    if "MLPOOL_STREAMS_LAST" not in os.environ:
+        options = {"streams_last": True, **options}  # but for those of ExternalStream
     _call("check_options", _list(options))
     _call("torch_options", _list(options))
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_path(), "mlpool_torch_alloc", "mlpool_torch_free")
@@ -293,19 +300,19 @@ def install(**options):
 
 def _set_fraction(fraction, device):
     total = _torch.cuda.mem_get_info(device)[1]
-    _pool(device).set_limit(0 if fraction >= 1 else max(int(fraction * total), 1))
+    _call("torch_limit", _pool(device)._handle, 0 if fraction >= 1 else max(int(fraction * total), 1))
 
 
 _pools = {}
 
 
-def _pool(device=None):
-    """Return the pool of a device of PyTorch."""
+def _pool(device=None, create=True):
+    """Return the pool of a device of PyTorch; unless create is set, None if PyTorch has used no memory there."""
     if _torch is None:
         raise RuntimeError("mlpool: call mlpool.install() first")
     index = _torch.cuda._utils._get_device_index(device, optional=True)
-    if index not in _pools:
-        _pools[index] = Pool._of_torch(index)
+    if _pools.get(index) is None:
+        _pools[index] = Pool._of_torch(index, create)
     return _pools[index]
 
 
@@ -367,7 +374,8 @@ def _patch(torch):
     c = torch._C
 
     def nested(device):
-        s = _pool(device).stats()
+        pool = _pool(device, create=False)
+        s = pool.stats() if pool else dict.fromkeys(_Stats.names, 0)
         allocated = {"current": s["allocated"], "peak": s["peak_allocated"], "allocated": 0, "freed": 0}
         reserved = {"current": s["reserved"], "peak": s["peak_reserved"], "allocated": 0, "freed": 0}
         blocks = {"current": s["allocs"] - s["frees"], "peak": 0, "allocated": s["allocs"], "freed": s["frees"]}
@@ -385,24 +393,43 @@ def _patch(torch):
         }
 
     def memory_snapshot(*_):
-        merged = None
-        for index in range(torch.cuda.device_count()):
-            if index not in _pools and index != torch.cuda.current_device():
+        devices = range(torch.cuda.device_count())
+        merged = {"segments": [], "device_traces": [[] for _ in devices], "allocator_settings": {}, "external_annotations": []}
+        for index in devices:
+            pool = _pool(index, create=False)
+            if pool is None:
                 continue
-            one = _load_snapshot(_pool(index))
+            one = _load_snapshot(pool)
             for segment in one["segments"]:
                 segment["device"] = index
-            if merged is None:
-                merged = {**one, "segments": [], "device_traces": [[] for _ in range(torch.cuda.device_count())]}
-            merged["segments"] += one["segments"]
-            merged["device_traces"][index] = one["device_traces"][0]
+            segments, traces = merged["segments"] + one["segments"], merged["device_traces"]
+            traces[index] = one["device_traces"][0]
+            merged = {**merged, **one, "segments": segments, "device_traces": traces}
         return merged
 
-    def record(*_, **__):
-        raise RuntimeError("mlpool: to record calls, start with mlpool.install(trace_events=N)")
+    def reset_peaks(device):
+        pool = _pool(device, create=False)
+        if pool:
+            pool.reset_peaks()
 
+    def record(enabled=None, *_, **__):
+        if enabled:
+            raise RuntimeError("mlpool: to record calls, start with mlpool.install(trace_events=N)")
+
+    def note(external):
+        """Note the streams that others created, and may destroy."""
+        new = external.__new__
+
+        def create(cls, stream_ptr, *arguments, **keywords):
+            _call("torch_external", stream_ptr)
+            return new(cls, stream_ptr, *arguments, **keywords)
+
+        external.__new__ = create
+
+    if hasattr(torch.cuda, "ExternalStream"):
+        note(torch.cuda.ExternalStream)
     c._cuda_memoryStats = nested
-    c._cuda_resetPeakMemoryStats = lambda device: _pool(device).reset_peaks()
+    c._cuda_resetPeakMemoryStats = reset_peaks
     c._cuda_resetAccumulatedMemoryStats = lambda device: None
     c._cuda_memorySnapshot = memory_snapshot
     c._cuda_record_memory_history = c._cuda_record_memory_history_legacy = record

@@ -42,6 +42,12 @@ int mlpool_torch_pool(int device, mlpool_pool **pool) {
   return code;
 }
 
+// mlpool_torch_find sets *pool to the pool of a device if there is one, else to NULL.
+int mlpool_torch_find(int device, mlpool_pool **pool) {
+  *pool = device < 0 || device >= DEVICES ? NULL : __atomic_load_n(&pools[device], __ATOMIC_ACQUIRE);
+  return MLPOOL_OK;
+}
+
 // A std::string of libstdc++ (_GLIBCXX_USE_CXX11_ABI=1).
 typedef struct {
   char *data;
@@ -87,11 +93,58 @@ __attribute__((noinline)) static void throw_error(int code, const char *text) {
   if (check_fail) check_fail("mlpool_torch_alloc", "mlpool", 0, line);
 }
 
+// A std::function<bool(cudaStream_t)> of libstdc++: what it calls, how that is copied or destroyed, and the
+// call itself.
+typedef struct {
+  void *functor[2];
+  int (*manage)(void *to, const void *from, int operation);
+  char (*invoke)(const void *functor, void **stream);
+} cxx_function;
+
+enum { CLONE = 2, DESTROY = 3 };  // std::_Manager_operation
+
+// An open capture.
+typedef struct capture {
+  int device;
+  uint64_t id;
+  cxx_function filter;
+  struct capture *next;
+} capture;
+
+static capture *captures;
+static pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
+
+// matching has the capture that a thread's request belongs to.
+static pthread_key_t matching;
+
+__attribute__((constructor)) static void begin(void) { pthread_key_create(&matching, NULL); }
+
+static void unlock(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
+
+// match finds the capture that a request belongs to: PyTorch's filter may throw, which it must not do through Go's
+// frames. Then the lock is undone, and nothing is allocated.
+static void match(int device, void *stream) {
+  if (!__atomic_load_n(&captures, __ATOMIC_RELAXED)) return;
+  pthread_mutex_lock(&capturing);
+  __attribute__((cleanup(unlock))) pthread_mutex_t *held = &capturing;
+  capture *first = NULL;
+  pthread_setspecific(matching, NULL);
+  for (capture *c = captures; c; c = c->next)
+    if (c->device == device && c->filter.invoke(c->filter.functor, &stream)) first = c;
+  pthread_setspecific(matching, first);
+}
+
+static int filter(void *arg, mlpool_stream stream) {
+  (void)stream;
+  return arg == pthread_getspecific(matching);
+}
+
 // mlpool_torch_alloc is PyTorch's malloc. A tensor without elements has no memory.
 void *mlpool_torch_alloc(ssize_t bytes, int device, void *stream) {
   mlpool_pool *pool;
   void *ptr = NULL;
   if (bytes == 0) return NULL;
+  match(device, stream);
   int code = bytes < 0 ? MLPOOL_ERROR_INVALID : mlpool_torch_pool(device, &pool);
   if (!code) code = mlpool_alloc(pool, &ptr, (size_t)bytes, stream, "torch");
   if (code) {
@@ -108,6 +161,7 @@ void *mlpool_torch_segment(ssize_t bytes, int device, void *stream) {
   mlpool_pool *pool;
   void *ptr = NULL;
   if (bytes <= 0 || mlpool_torch_pool(device, &pool)) return NULL;
+  match(device, stream);
   int code = mlpool_alloc_aligned(pool, &ptr, (size_t)bytes, PAGE, stream, "torch.cuda.MemPool");
   return code ? NULL : ptr;
 }
@@ -142,32 +196,6 @@ void mlpool_torch_empty_cache(void) {
     mlpool_pool *pool = __atomic_load_n(&pools[i], __ATOMIC_ACQUIRE);
     if (pool) complain(mlpool_trim(pool, 0));
   }
-}
-
-// A std::function<bool(cudaStream_t)> of libstdc++: what it calls, how that is copied or destroyed, and the
-// call itself.
-typedef struct {
-  void *functor[2];
-  int (*manage)(void *to, const void *from, int operation);
-  char (*invoke)(const void *functor, void **stream);
-} cxx_function;
-
-enum { CLONE = 2, DESTROY = 3 };  // std::_Manager_operation
-
-// An open capture.
-typedef struct capture {
-  int device;
-  uint64_t id;
-  cxx_function filter;
-  struct capture *next;
-} capture;
-
-static capture *captures;
-static pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
-
-static int filter(void *arg, mlpool_stream stream) {
-  capture *c = arg;
-  return c->filter.invoke(c->filter.functor, &stream);
 }
 
 // id_of makes one number of the two of a MempoolId_t, of which one is 0.

@@ -3,7 +3,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <optional>
+#include <stdexcept>
 
 #define CHECK(condition) \
   do { \
@@ -25,7 +27,36 @@ void throws(int line, F f, const char *text) {
   std::exit(1);
 }
 
+// What PyTorch calls.
+extern "C" {
+void *mlpool_torch_alloc(ssize_t bytes, int device, void *stream);
+void mlpool_torch_free(void *ptr, ssize_t bytes, int device, void *stream);
+void mlpool_torch_begin(int device, unsigned long long first, unsigned long long second, std::function<bool(void *)> *filter);
+void mlpool_torch_end(int device, unsigned long long first, unsigned long long second);
+void mlpool_torch_release(int device, unsigned long long first, unsigned long long second);
+}
+
+// test_filter has PyTorch's filter of a capture throw, take a request, and leave one.
+void test_filter() {
+  enum { THROW, TAKE, LEAVE } does = THROW;
+  std::function<bool(void *)> filter = [&does](void *) { return does == THROW ? throw std::runtime_error("not now") : does == TAKE; };
+  void *before = mlpool_torch_alloc(1 << 20, 0, nullptr);
+  mlpool_torch_free(before, 1 << 20, 0, nullptr);
+  mlpool_torch_begin(0, 0, 7, &filter);
+  for (int i = 0; i < 2; i++) throws<std::runtime_error>(__LINE__, [] { mlpool_torch_alloc(1 << 20, 0, nullptr); }, "not now");
+  does = TAKE;
+  void *captured = mlpool_torch_alloc(1 << 20, 0, nullptr);
+  does = LEAVE;
+  void *other = mlpool_torch_alloc(1 << 20, 0, nullptr);
+  CHECK(captured && captured != before && other == before);
+  mlpool_torch_free(captured, 1 << 20, 0, nullptr);
+  mlpool_torch_free(other, 1 << 20, 0, nullptr);
+  mlpool_torch_end(0, 0, 7);
+  mlpool_torch_release(0, 0, 7);
+}
+
 int main() {
+  test_filter();
   throws<mlpool::error>(__LINE__, [] { mlpool::pool p(0, "slck=1"); }, "slack");
   mlpool::pool pool(0, "max_bytes=67108864");
   {
@@ -48,5 +79,5 @@ int main() {
   throws<mlpool::error>(__LINE__, [&] { pool.deallocate(p, nullptr); }, "block");
   pool.allocate(256, nullptr, "forgotten");
   throws<mlpool::error>(__LINE__, [&] { pool.close(); }, "forgotten");
-  std::puts("1 passed, 0 failed");
+  std::puts("2 passed, 0 failed");
 }

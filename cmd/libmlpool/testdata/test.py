@@ -93,8 +93,13 @@ class TestTorch(unittest.TestCase):
         hooks = Hooks()
         torch = types.ModuleType("torch")
         torch._C = types.SimpleNamespace()
+
+        class ExternalStream:
+            def __new__(cls, stream_ptr, device=None):
+                return super().__new__(cls)
+
         torch.cuda = types.SimpleNamespace(
-            is_initialized=lambda: False, device_count=lambda: 1, current_device=lambda: 0, mem_get_info=lambda device: (1 << 30, 1 << 30),
+            ExternalStream=ExternalStream, is_initialized=lambda: False, device_count=lambda: 2, current_device=lambda: 0, mem_get_info=lambda device: (1 << 30, 1 << 30),
             _utils=types.SimpleNamespace(_get_device_index=lambda device, optional: device or 0),
             memory=types.SimpleNamespace(CUDAPluggableAllocator=lambda *_: types.SimpleNamespace(allocator=lambda: hooks),
                                          change_current_allocator=lambda allocator: None))
@@ -103,7 +108,7 @@ class TestTorch(unittest.TestCase):
             mlpool.stats()
         with self.assertRaisesRegex(mlpool.Error, "slack"):
             mlpool.install(slck=1)
-        mlpool.install(trace_events=100)
+        mlpool.install(trace_events=100, max_bytes=48 * MIB)
         with self.assertRaisesRegex(RuntimeError, "before"):
             mlpool.install()
         library = mlpool._load()
@@ -111,14 +116,34 @@ class TestTorch(unittest.TestCase):
         alloc.restype, alloc.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
         free.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
         self.assertIsNone(alloc(0, 0, None))
+        # Where PyTorch has used no memory, questions create no pool.
+        self.assertEqual(torch._C._cuda_memoryStats(0)["reserved_bytes"]["all"]["current"], 0)
+        torch._C._cuda_resetPeakMemoryStats(0)
+        self.assertEqual(torch._C._cuda_memorySnapshot(None)["segments"], [])
+        self.assertIsNone(mlpool._pool(0, create=False))
+        torch._C._cuda_record_memory_history(None)
+        torch._C._cuda_record_memory_history_legacy(False, False)
+        with self.assertRaisesRegex(RuntimeError, "trace_events"):
+            torch._C._cuda_record_memory_history("all")
         a = alloc(3 * MIB, 0, None)
         library.mlpool_torch_record_stream(ctypes.c_void_p(a), None)
         self.assertEqual(torch._C._cuda_memoryStats(0)["allocated_bytes"]["all"]["current"], 3 * MIB)
         snapshot = torch._C._cuda_memorySnapshot(None)
         self.assertEqual([e["action"] for e in snapshot["device_traces"][0]], ["alloc"])
         self.assertEqual(snapshot["segments"][0]["device"], 0)
-        ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(hooks.set_memory_fraction_fn)(0.005, 0)
-        self.assertIsNone(alloc(64 * MIB, 0, None))  # where there is no PyTorch, nothing can be thrown
+        there = alloc(MIB, 1, None)  # by C++ alone
+        snapshot = torch._C._cuda_memorySnapshot(None)
+        self.assertEqual({s["device"] for s in snapshot["segments"]}, {0, 1})
+        self.assertEqual([len(events) for events in snapshot["device_traces"]], [1, 1])
+        free(there, MIB, 1, None)
+        set_fraction = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(hooks.set_memory_fraction_fn)
+        for fraction, fits in ((0.01, 4), (1.0, 40)):  # of a limit of 48 MiB
+            set_fraction(fraction, 0)
+            block = alloc(fits * MIB, 0, None)
+            self.assertIsNotNone(block)
+            free(block, fits * MIB, 0, None)
+            self.assertIsNone(alloc(64 * MIB, 0, None))  # where there is no PyTorch, nothing can be thrown
+        torch.cuda.ExternalStream(12345)
         free(a, 3 * MIB, 0, None)
         mlpool.empty_cache()
         self.assertEqual(mlpool.stats()["reserved"], 0)
