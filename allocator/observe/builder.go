@@ -193,9 +193,10 @@ func (b *builder) stream(handle uint64) int32 {
 // done returns the requests, preceded by those for blocks from before the recording.
 func (b *builder) done() (*Requests, error) {
 	r := &b.requests
-	if len(r.Events) == 0 {
+	if len(r.Events) == 0 && r.End == nil {
 		return nil, errNoEvent
 	}
+	r.NoEvents = len(r.Events) == 0
 	r.Before = len(b.before)
 	if r.Before > 0 {
 		r.Events = append(b.before, r.Events...)

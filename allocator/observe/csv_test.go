@@ -34,6 +34,12 @@ func TestRMM(t *testing.T) {
 			Requests{Streams: 1, Slots: 1, Allocs: 1, Frees: 1, Peak: 8, Events: []Event{ev(false, 0, 0, 8), ev(true, 0, 0, 8)}}},
 		"more bytes than an int64 counts, one after the other": {header + strings.Repeat("7,0,allocate,1,4611686018427387904,0\n7,0,free,1,4611686018427387904,0\n", 2),
 			Requests{Streams: 1, Slots: 1, Allocs: 2, Frees: 2, Peak: 1 << 62, Events: slices.Repeat([]Event{ev(false, 0, 0, 1<<62), ev(true, 0, 0, 1<<62)}, 2)}},
+		"cut off": {header + "7,0,allocate,0x1,8,0\n7,0,fre", Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
+			notes: []string{"line 3, the last one, is cut off and left out"}}},
+		"cut off in a pointer": {header + "7,0,allocate,0x1,8,0\n7,0,free,0x,8,0", Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
+			notes: []string{"line 3, the last one, is cut off and left out"}}},
+		"two logs": {strings.Repeat(header+"7,0,allocate,0x1,8,0\n", 2), Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
+			notes: []string{"another log begins on line 3 and is left out"}}},
 		"blocks of nothing": {header + "1,0,allocate,(nil),0,0\n1,0,allocate,(nil),0,0x1\n1,0,free,(nil),0,0\n1,0,free,0x0,0,0\n1,0,free,(nil),0,0\n",
 			Requests{Streams: 2, Slots: 2, Allocs: 2, Frees: 2, Events: []Event{
 				ev(false, 0, 0, 0), ev(false, 1, 1, 0), ev(true, 1, 0, 0), ev(true, 0, 0, 0),

@@ -80,6 +80,9 @@ func (s *snapshotReader) mapSegment(g heldSegment) (allocator.MapSegment, error)
 	}
 	for i := range g.blocks {
 		e := &g.blocks[i]
+		if e.addr == 0 {
+			e.addr = at
+		}
 		if e.addr < at {
 			return m, e.wrong("the block at %#x begins before the end of the one before it", e.addr)
 		}

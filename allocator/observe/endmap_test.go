@@ -67,7 +67,7 @@ func TestEnd(t *testing.T) {
 			[]allocator.MapSegment{in("malloc", "", 0x1000, 2, all)}},
 		{"without blocks", seq{segmentOf(0, 0x1000, 5)}, []allocator.MapSegment{in("malloc", "large", 0x1000, 2, all)}},
 		{"of others", seq{segmentOf(1, 0x1000, 5), segmentOf(1<<32, 0x1000, 5), segmentOf(-1, 0x1000, 5)}, nil},
-		{"of another format", seq{set(empty, "blocks", seq{pairs{"size", 4096, "state", "inactive"}})}, nil},
+		{"of another format", seq{set(empty, "blocks", seq{pairs{"bytes", 4096, "state", "inactive"}})}, nil},
 		{"of another format, with an entry", seq{
 			empty, append(segmentOf(0, 0x2000, 5, held(0x2000, 1)), "more", alloc(1, 1, 1)),
 		}, nil},

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"errors"
 	"math"
 )
@@ -9,6 +10,7 @@ import (
 // order of the file.
 type snapshot struct {
 	entries []entry
+	traces  []span // of each device
 	names
 	at int64 // offset of the current opcode
 }
@@ -43,14 +45,17 @@ func (s *snapshot) set(d *value, members []value) error {
 	}
 	switch {
 	case d.done:
-	case has[keyTraces] != nil:
+	case has[keyTraces] != nil, has[keySegments] != nil:
 		return s.setWhole(d, &has)
 	case has[keyAction] != nil:
 		return s.setEntry(d, &has)
 	case has[keyBlocks] != nil && has[keyDevice] != nil && has[keyStream] != nil:
 		return s.setSegment(d, &has)
-	case has[keyState] != nil && has[keyAddress] != nil && has[keyRequestedSize] != nil:
+	case has[keyState] != nil && has[keySize] != nil:
 		return s.setBlock(d, &has)
+	case has[keyAddr] != nil && has[keyFrames] != nil: // of a block's history
+		*d = value{kind: stack, n: int64(s.stackOf(has[keyFrames]))}
+		return nil
 	case has[keyName] != nil && has[keyFilename] != nil:
 		s.setFrame(d, &has)
 		return nil
@@ -60,11 +65,13 @@ func (s *snapshot) set(d *value, members []value) error {
 }
 
 func (s *snapshot) setWhole(d *value, has *[keys]*value) error {
-	traces := has[keyTraces]
-	if traces.kind != list || traces.done || traces.lists == nil {
-		return errors.New("device_traces is not a list with a list of entries for each device")
+	*d = value{kind: whole}
+	if traces := has[keyTraces]; traces != nil {
+		if traces.kind != list || traces.done || traces.lists == nil {
+			return errors.New("device_traces is not a list with a list of entries for each device")
+		}
+		d.lists = traces.lists
 	}
-	*d = value{kind: whole, lists: traces.lists}
 	if held := has[keySegments]; held != nil && held.kind == list {
 		d.span = held.span
 	}
@@ -82,7 +89,7 @@ func (s *snapshot) setEntry(d *value, has *[keys]*value) error {
 			return err
 		}
 		e.addr, e.bytes, e.stream = uint64(has[keyAddr].n), has[keySize].n, uint64(has[keyStream].n)
-		e.stack, e.pool = s.stackOf(has), poolOf(has)
+		e.stack, e.pool = s.stackOf(has[keyFrames]), poolOf(has)
 	case actionReserve, actionRelease:
 		if err := s.numbers(has, keySize); err != nil {
 			return err
@@ -102,14 +109,25 @@ func (s *snapshot) setEntry(d *value, has *[keys]*value) error {
 }
 
 func (s *snapshot) setBlock(d *value, has *[keys]*value) error {
-	if err := s.numbers(has, keyAddress, keySize, keyRequestedSize); err != nil {
+	if err := s.numbers(has, keySize); err != nil {
 		return err
 	}
+	e := entry{bytes: has[keySize].n, size: has[keySize].n, at: s.at, action: has[keyState].word}
+	e.stack = cmp.Or(s.stackOf(has[keyFrames]), s.stackOf(has[keyHistory]))
+	if has[keyAddress] != nil { // else it follows the block before
+		if err := s.numbers(has, keyAddress); err != nil {
+			return err
+		}
+		e.addr = uint64(has[keyAddress].n)
+	}
+	if has[keyRequestedSize] != nil {
+		if err := s.numbers(has, keyRequestedSize); err != nil {
+			return err
+		}
+		e.bytes = has[keyRequestedSize].n
+	}
 	*d = value{kind: entries, count: 1}
-	s.add(d, entry{
-		addr: uint64(has[keyAddress].n), bytes: has[keyRequestedSize].n, size: has[keySize].n,
-		stack: s.stackOf(has), at: s.at, action: has[keyState].word,
-	})
+	s.add(d, e)
 	return nil
 }
 
@@ -164,9 +182,9 @@ func (s *snapshot) setFrame(d *value, has *[keys]*value) {
 	*d = value{kind: stackFrame, n: int64(s.frame(f))}
 }
 
-// stackOf returns the number of the stack of a dict, 0 if it has none.
-func (s *snapshot) stackOf(has *[keys]*value) int32 {
-	if v := has[keyFrames]; v != nil && (v.kind == list || v.kind == stack) {
+// stackOf returns the number of the stack that v is, 0 if it is none.
+func (s *snapshot) stackOf(v *value) int32 {
+	if v != nil && (v.kind == list || v.kind == stack) {
 		return int32(v.n)
 	}
 	return 0

@@ -49,12 +49,19 @@ func Read(r io.Reader, device int) (*Requests, error) {
 		return readSnapshot(in, device)
 	case begins(in, zipMagic):
 		return nil, fmt.Errorf("is a zip archive: unpack it; %w", errUnreadable)
-	case begins(in, []byte("{")), begins(in, []byte("[")):
-		return nil, errors.New("is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle")
 	case begins(in, byteOrderMark):
 		if _, err := in.Discard(len(byteOrderMark)); err != nil {
 			return nil, err
 		}
+	}
+	start, _ := in.Peek(1 << 9) // an error repeats at the next read
+	switch start = bytes.TrimSpace(start); {
+	case bytes.HasPrefix(start, []byte("version https://git-lfs.")):
+		return nil, errors.New("is a pointer of Git LFS, not the file: run git lfs pull")
+	case bytes.HasPrefix(start, []byte("<")):
+		return nil, errors.New("is an HTML page, not a recording: download the file that it shows or links to")
+	case bytes.HasPrefix(start, []byte("{")), bytes.HasPrefix(start, []byte("[")):
+		return readJSON(in, device)
 	}
 	return readCSV(in)
 }

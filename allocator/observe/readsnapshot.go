@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A snapshotReader makes Requests of a snapshot.
@@ -20,7 +21,8 @@ type snapshotReader struct {
 // An alloc is an Alloc of the size asked for, a free_requested is its Free on the stream of
 // the block. If other streams have used the block (record_stream), its free_completed comes
 // later; the snapshot does not name those streams, so they are left out, the Free is Shared,
-// and a note counts such frees. An oom and an entry of an unknown action are left out and
+// and a note counts such frees. A recording may lack one of the two (skip_actions): a block
+// ends at its free_completed if nothing requested that before. An oom and an entry of an unknown action are left out and
 // counted. Entries of segments change what is reserved. Other entries describe snapshots.
 //
 // The tag of an alloc describes its stack by one frame: the innermost one in Python code that
@@ -37,20 +39,27 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.kind != whole {
-		return nil, fmt.Errorf("%w: the pickle is not a dict with device_traces", errUnreadable)
+	switch {
+	case v.kind == list && !v.done && v.lists == nil && v.entries > 0: // of torch.cuda.memory_snapshot
+	case v.kind != whole:
+		return nil, fmt.Errorf("%w: the pickle is neither a dict with device_traces nor a list of segments", errUnreadable)
+	case v.lists != nil:
+		p.traces = *v.lists
 	}
 	chosen := ""
 	if device == MostEvents {
 		chosen = ", which has most events"
 	}
-	if device, err = p.choose(*v.lists, device); err != nil {
+	device, devices, err := p.choose(p.of(v.span), device)
+	if err != nil {
 		return nil, err
 	}
 	s := snapshotReader{newBuilder(), &p.snapshot, make([]int32, len(p.stacks.values))}
-	notes, err := s.addEntries(p.of((*v.lists)[device]))
-	if err != nil {
-		return nil, err
+	var notes []string
+	if device < len(p.traces) {
+		if notes, err = s.addEntries(p.of(p.traces[device])); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.addSegments(p.of(v.span), device); err != nil {
 		return nil, err
@@ -62,8 +71,8 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(*v.lists); n > 1 {
-		r.notes = append(r.notes, fmt.Sprintf("device %d of 0 to %d%s", device, n-1, chosen))
+	if devices > 1 {
+		r.notes = append(r.notes, fmt.Sprintf("device %d of 0 to %d%s", device, devices-1, chosen))
 	}
 	r.notes = append(r.notes, notes...)
 	return r, nil
@@ -71,12 +80,14 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 
 // addEntries adds the requests among entries, and returns notes about what is left out.
 func (s *snapshotReader) addEntries(entries []entry) (notes []string, err error) {
+	requests := slices.ContainsFunc(entries, func(e entry) bool { return e.action == actionFreeRequested })
+	completions := slices.ContainsFunc(entries, func(e entry) bool { return e.action == actionFreeCompleted })
 	unknown, late := 0, 0
 	var requested *entry // the last known entry, if it is a free_requested
 	freed := -1          // its event, if it has one
 	share := func() {
 		late++
-		if freed >= 0 {
+		if freed >= 0 && completions {
 			s.requests.Events[freed].Shared = true
 		}
 	}
@@ -105,6 +116,10 @@ func (s *snapshotReader) addEntries(entries []entry) (notes []string, err error)
 			if found, err = s.free(s.request(e)); found {
 				freed = len(s.requests.Events) - 1
 			}
+		case actionFreeCompleted:
+			if old, known := s.blocks[e.addr]; known && old.slot != freedSlot || !known && !requests {
+				_, err = s.free(s.request(e))
+			}
 		case actionOOM:
 			s.requests.Failures++
 		}
@@ -118,7 +133,7 @@ func (s *snapshotReader) addEntries(entries []entry) (notes []string, err error)
 	if unknown > 0 {
 		notes = append(notes, fmt.Sprintf("%d of unknown actions are left out", unknown))
 	}
-	if late > 0 {
+	if late > 0 && completions {
 		notes = append(notes, fmt.Sprintf("%d freed while other streams used them, which the trace does not name", late))
 	}
 	return notes, nil
@@ -150,25 +165,36 @@ func (s *snapshotReader) tagOf(number int32) int32 {
 // of returns the entries in t.
 func (s *snapshot) of(t span) []entry { return s.entries[t.first:][:t.entries] }
 
-// choose returns device, or for MostEvents the device with most allocs and frees.
-func (s *snapshot) choose(traces []span, device int) (int, error) {
-	if device != MostEvents {
-		if device < 0 || device >= len(traces) {
-			return 0, fmt.Errorf("has no device %d: there are 0 to %d", device, len(traces)-1)
+// choose returns device, or for MostEvents the device with most allocs and frees, and among those without any the one
+// with most bytes in segments. held are the segments and their blocks. choose also returns how many devices there are.
+func (s *snapshot) choose(held []entry, device int) (chosen, devices int, err error) {
+	devices = len(s.traces)
+	bytes := map[int]int64{}
+	for _, e := range held {
+		if e.action == isSegment && e.device >= 0 {
+			bytes[int(e.device)] += min(e.bytes, mostReserved>>16)
+			devices = max(devices, int(e.device)+1)
 		}
-		return device, nil
 	}
-	best, most := 0, 0
-	for i, t := range traces {
+	if device != MostEvents {
+		if device < 0 || device >= devices {
+			return 0, 0, fmt.Errorf("has no device %d: there are 0 to %d", device, devices-1)
+		}
+		return device, devices, nil
+	}
+	most := 0
+	for i := range devices {
 		events := 0
-		for _, e := range s.of(t) {
-			if e.action == actionAlloc || e.action == actionFreeRequested {
-				events++
+		if i < len(s.traces) {
+			for _, e := range s.of(s.traces[i]) {
+				if e.action == actionAlloc || e.action == actionFreeRequested || e.action == actionFreeCompleted {
+					events++
+				}
 			}
 		}
-		if events > most {
-			best, most = i, events
+		if events > most || events == most && bytes[i] > bytes[chosen] {
+			chosen, most = i, events
 		}
 	}
-	return best, nil
+	return chosen, devices, nil
 }

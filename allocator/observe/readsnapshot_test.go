@@ -42,9 +42,10 @@ func oneDevice(entries ...any) pairs { return snapshotOf(seq{}, seq(entries)) }
 
 func TestSnapshot(t *testing.T) {
 	pair := []Event{ev(false, 0, 0, 100), ev(true, 0, 0, 100)}
+	const noEvents = "no events: the blocks are those that are live in its segments"
 	for _, c := range []struct {
 		name  string
-		in    pairs
+		in    any
 		want  []Event
 		notes string
 	}{
@@ -69,7 +70,17 @@ func TestSnapshot(t *testing.T) {
 			segmentOf(0, 0x6000, 6, held(0x6000, 60)),
 		}, seq{alloc(0x1000, 100, 5)}),
 			[]Event{ev(false, 1, 0, 30), ev(false, 2, 1, 60), ev(false, 0, 0, 100)},
-			"2 from before the recording are allocated first; 3 never freed are freed at the end"},
+			"2 from before the recording are allocated first; 3 never freed are freed at the end; device 0 of 0 to 1, which has most events"},
+		{"frees that nothing requested", oneDevice(alloc(1, 100, 0), done(1, 100, 0)), pair, ""},
+		{"a free from before that nothing requested", oneDevice(done(1, 100, 0)), pair, "1 from before the recording are allocated first"},
+		{"frees that nothing completed", oneDevice(alloc(1, 100, 0), free(1, 100, 0), entryOf("snapshot", 0, 0, 0)), pair, ""},
+		{"no events", snapshotOf(seq{segmentOf(0, 0x1000, 5, held(0x1000, 100))}, seq{}), pair[:1], noEvents},
+		{"segments alone", pairs{"segments", seq{segmentOf(0, 0x1000, 5, held(0x1000, 100))}}, pair[:1], noEvents},
+		{"a list of segments", seq{segmentOf(0, 0x1000, 5), segmentOf(1, 0x1000, 5, held(0x1000, 100)), expandable(segmentOf(1, 0x5000, 5))},
+			pair[:1], noEvents + "; device 1 of 0 to 1, which has most events"},
+		{"segments of PyTorch 2.0", snapshotOf(seq{segmentOf(0, 0x1000, 5, pairs{"size", 512, "state", "inactive"},
+			pairs{"size", 512, "state", "active_allocated", "requested_size", 100, "history", seq{pairs{"addr", 0x1200, "real_size", 100, "frames", calls}}})},
+			seq{entryOf("snapshot", 0, 0, 0)}), pair[:1], noEvents},
 		{"incomplete segments", snapshotOf(seq{pairs{"device", 0, "stream", 0, "blocks", seq{pairs{"state", "active_allocated"}}}},
 			seq{alloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}), pair, ""},
 		{"the device with most events", snapshotOf(seq{}, seq{}, seq{alloc(1, 9, 0)}, seq{alloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}),
@@ -81,6 +92,9 @@ func TestSnapshot(t *testing.T) {
 				tr := read(t, dumpIn(protocol, batch, c.in))
 				if !reflect.DeepEqual(untagged(tr.Events), c.want) || strings.Join(tr.Notes(), "; ") != c.notes {
 					t.Errorf("%s: %+v, %q", c.name, tr, tr.Notes())
+				}
+				if strings.HasPrefix(c.notes, noEvents) && tr.Tags[tr.Events[0].Tag] != "forward model.py:7" {
+					t.Errorf("%s: tags %q", c.name, tr.Tags)
 				}
 				checkWritten(t, tr)
 			}
@@ -203,7 +217,7 @@ func TestBadSnapshots(t *testing.T) {
 		start + ".":                 "byte 2: the pickle ends with 0 values",
 		start + "NN.":               "byte 4: the pickle ends with 2 values",
 		start + "N.N":               "byte 4: the file continues after the pickle",
-		start + "N.":                "the pickle is not a dict with device_traces",
+		start + "N.":                "the pickle is neither a dict with device_traces nor a list of segments",
 		start + "X\xff\xff\xff\xff": "byte 2: the file ends in the middle",
 		start + "\x8d" + strings.Repeat("\xff", 8):          "byte 2: 18446744073709551615 bytes are more than any file has",
 		start + "\x8e" + strings.Repeat("\xff", 7) + "\x7f": "byte 2: the file ends in the middle",

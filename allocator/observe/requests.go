@@ -22,6 +22,10 @@ type Requests struct {
 	Allocs, Frees int   // events
 	Peak          int64 // most bytes live at once
 
+	// NoEvents says that the file has segments but nothing happened in it. Events then allocate the live blocks of End,
+	// which says nothing about their order.
+	NoEvents bool
+
 	Before   int // blocks from before the recording; the first Before events allocate them
 	Unfreed  int // blocks live at the end
 	Failures int // requests that failed when they were recorded, and are left out
@@ -68,6 +72,9 @@ func (r *Requests) Notes() []string {
 		}
 	}
 	note(r.Failures, "that failed are left out")
+	if r.NoEvents {
+		return append([]string{"no events: the blocks are those that are live in its segments"}, r.notes...)
+	}
 	note(r.Before, "from before the recording are allocated first")
 	note(r.Unfreed, "never freed are freed at the end")
 	return append(notes, r.notes...)

@@ -44,7 +44,7 @@ func check(t *testing.T, tr *Requests) {
 	for i := range held {
 		held[i] = -1
 	}
-	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, Tags: tr.Tags, Categories: tr.Categories, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
+	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, NoEvents: tr.NoEvents, Tags: tr.Tags, Categories: tr.Categories, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
 	var live int64
 	for i, e := range tr.Events {
 		if e.Stream < 0 || int(e.Stream) > got.Streams {
@@ -187,12 +187,30 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestJSON reads what json.dump writes of a list of segments and of a snapshot.
+func TestJSON(t *testing.T) {
+	const segments = `[{"device": 0, "address": 139637976727552, "total_size": 4096, "stream": 0, "segment_type": "large", "segment_pool_id": [0, 3], "is_expandable": true,
+		"frames": null, "blocks": [{"address": 139637976727552, "size": 512, "requested_size": 100, "state": "active_allocated", "frames": [{"name": "f", "filename": "f.py", "line": 3}]}]}]`
+	for _, text := range []string{segments, `{"segments": ` + segments + `, "device_traces": [[{"action": "alloc", "addr": 139637976727552, "size": 100, "stream": 0,
+		"frames": [{"name": "f", "filename": "f.py", "line": 3}], "pool_id": [0, 3], "share": 0.5}]], "allocator_settings": {}}`} {
+		tr := read(t, text)
+		if g := tr.End.Segments[0]; g.Pool != "large private 1" || g.Kind != allocator.SegmentsVirtual || g.Blocks[0].Asked != 100 || g.Blocks[0].Tag != "f f.py:3" || tr.Events[0].Pool != 1 {
+			t.Errorf("%+v", tr)
+		}
+	}
+}
+
 func TestBadFiles(t *testing.T) {
 	good := zipped(t, "Action,Pointer,Size,Stream\nallocate,0x10,4,0\n")
 	checkBad(t, map[string]string{
-		"":                          "is empty",
-		"\n\n":                      "is empty",
-		"{\"events\": []}\n":        "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
+		"":                         "is empty",
+		"\n\n":                     "is empty",
+		"{\"traceEvents\": []}\n":  "is JSON for Perfetto, which is never read: have the trainer write a .csv or a .pickle",
+		"{\"events\": []}\n":       "is JSON, but not a snapshot of torch.cuda.memory",
+		"[]":                       "is JSON, but not a snapshot of torch.cuda.memory",
+		"{\"segments\": [":         "is JSON that cannot be read: unexpected EOF",
+		"\n <!DOCTYPE html><html>": "is an HTML page, not a recording: download the file that it shows or links to",
+		"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n": "is a pointer of Git LFS, not the file: run git lfs pull",
 		"PK\x03\x04...":             "is a zip archive",
 		"\x1f\x8b":                  "unexpected EOF",
 		"\x1f\x8bnothing of a kind": "gzip: invalid header",

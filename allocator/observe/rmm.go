@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,19 +31,31 @@ func readRMM(t *table) (*Requests, error) {
 	if t.has("Tag") {
 		tag = t.columns["Tag"]
 	}
+	note := func(said string) (*Requests, error) {
+		b.requests.notes = append(b.requests.notes, fmt.Sprintf(said, t.line))
+		return b.done()
+	}
 	for {
-		switch more, err := t.next(); {
-		case err != nil:
-			return nil, err
-		case !more:
+		more, err := t.next()
+		switch {
+		case !more && err == nil:
 			return b.done()
+		case slices.Contains(t.record, "Action"):
+			return note("another log begins on line %d and is left out")
+		case err == nil:
+			var r request
+			if tag >= 0 {
+				r.tag = b.tag(t.field(tag), Uncategorized)
+			}
+			if err = b.addRMM(r, t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
+				err = t.wrong(err)
+			}
 		}
-		var r request
-		if tag >= 0 {
-			r.tag = b.tag(t.field(tag), Uncategorized)
+		if err != nil && t.cut() {
+			return note("line %d, the last one, is cut off and left out")
 		}
-		if err := b.addRMM(r, t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
-			return nil, t.wrong(err)
+		if err != nil {
+			return nil, err
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package observe
 
+import "cmp"
+
 // A kind is what a value is known to be.
 type kind uint8
 
@@ -83,6 +85,9 @@ func (s *snapshot) append(v *value, members []value) {
 		case m.kind == stackFrame:
 			v.done, v.span, v.lists = true, span{}, nil
 			v.n = s.stack(v.n, m.n)
+		case m.kind == stack: // of a block's history
+			v.done, v.span, v.lists = true, span{}, nil
+			v.n = cmp.Or(v.n, m.n)
 		case v.done:
 		case m.kind == entries && v.lists == nil && v.join(m.span):
 		case m.kind == list && !m.done && m.lists == nil && v.span == (span{}) && v.addList(m.span):

@@ -24,6 +24,7 @@ const (
 	keyExpandable
 	keyRequestedSize
 	keyState
+	keyHistory // of a block, of PyTorch 2.0
 	// Keys of a frame.
 	keyName
 	keyFilename
@@ -68,6 +69,7 @@ var words = map[string]word{
 	"is_expandable":        keyExpandable,
 	"requested_size":       keyRequestedSize,
 	"state":                keyState,
+	"history":              keyHistory,
 	"name":                 keyName,
 	"filename":             keyFilename,
 	"line":                 keyLine,

@@ -84,6 +84,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		}
 	}
 	chosen, allocators, err := o.selection()
+	if none := (*replay.NoEventsError)(nil); errors.As(err, &none) {
+		return o.explainSegments(ctx, stdout, none)
+	}
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (o options) compare(rows []bench.Row) error {
 
 // export writes the trace as RMM's CSV, and describes it.
 func (o *options) export(stdout io.Writer) error {
-	t, doc, err := replay.Read(o.trace, o.traceDevice)
+	t, doc, err := replay.Events(o.trace, o.traceDevice)
 	if err != nil {
 		return err
 	}

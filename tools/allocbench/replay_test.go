@@ -40,7 +40,7 @@ func TestBadTraces(t *testing.T) {
 		"":                              "is empty",
 		header + "1,0,allocate,x,4,0\n": `line 2: "x" is not a pointer`,
 		"\x80\x04cos\nsystem\n":         "byte 2: opcode 0x63",
-		`{"traceEvents": []}`:           "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
+		`{"traceEvents": []}`:           "is JSON for Perfetto, which is never read: have the trainer write a .csv or a .pickle",
 	} {
 		for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
 			path := writeTrace(t, "bad.csv", text)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"path/filepath"
@@ -22,6 +23,32 @@ func (s *session) keep(sc bench.Scenario, a bench.Contender, rows []bench.Row) {
 	if warm := rows[len(rows)-1]; !math.IsNaN(warm.Mean) {
 		s.warm[a.Name] = append(s.warm[a.Name], warm.Mean)
 	}
+}
+
+// explainSegments is -trace of a snapshot that has segments alone: it explains the recorded allocator, and says what
+// it cannot tell.
+func (o options) explainSegments(ctx context.Context, stdout io.Writer, none *replay.NoEventsError) error {
+	if o.csv != "" || o.plots != "" || o.scenarios != "" {
+		return none // nothing can be measured
+	}
+	j := explain.Job{Name: filepath.Base(o.trace), Requests: none.Requests, Step: func() {}}
+	p, err := j.Page(ctx)
+	if err != nil {
+		return err
+	}
+	if o.since != "" {
+		if p.Growth, err = o.growth(stdout); err != nil {
+			return err
+		}
+	}
+	if err := explain.Print(stdout, p); err != nil || o.report == "" {
+		return err
+	}
+	if err := draw.WriteFile(o.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "\nreport in %s\n\n%s\n", o.report, p.Answer())
+	return err
 }
 
 // writeReport is -report: the trace on each contender.

@@ -144,3 +144,23 @@ func TestCards(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentsAlone explains the recorded allocator of a snapshot without events, and says what needs them.
+func TestSegmentsAlone(t *testing.T) {
+	list := writeTrace(t, "list.json", `[{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small", "blocks": [
+		{"address": 4096, "size": 1048576, "requested_size": 1048576, "state": "active_allocated", "frames": [{"name": "f", "filename": "f.py", "line": 3}]}]}]`)
+	var out bytes.Buffer
+	page := filepath.Join(t.TempDir(), "page.html")
+	ok(t, run(t.Context(), []string{"-trace", list, "-report", page}, &out, io.Discard, nullMachine))
+	for _, want := range []string{"2.0 MiB reserved = 1.0 MiB live + 1.0 MiB:\n", "1.0 MiB  f f.py:3", "the smallest device need them: record them with torch.cuda.memory._record_memory_history("} {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("the output has no %q:\n%s", want, out.String())
+		}
+	}
+	if text := readText(t, page); !strings.Contains(text, "no events") || strings.Contains(text, "What would help") {
+		t.Error("the page does not say that events are missing, or has what needs them")
+	}
+	for _, args := range []string{"-cards", "-csv " + page, "-export-rmm " + page} {
+		badFlags{args + " -trace " + list, "list.json: has no events, which a replay needs: record them with"}.check(t)
+	}
+}

@@ -81,7 +81,7 @@ func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, am
 	}
 	var fits []fit
 	for _, path := range paths {
-		t, _, err := replay.Read(path, device)
+		t, _, err := replay.Events(path, device)
 		if err != nil {
 			return err
 		}

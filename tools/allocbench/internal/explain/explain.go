@@ -12,6 +12,7 @@ import (
 	"mlpool/internal/report"
 	"mlpool/internal/text"
 	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/internal/replay"
 )
 
 // Allocators are the allocators of a report unless -allocator names others.
@@ -19,6 +20,9 @@ const Allocators = "tlsf,slack 1/64,torch,torch-expandable," + bench.OnGPU
 
 // noStacks says how a trace gets tags.
 const noStacks = `The trace has no stacks, so blocks are named by their sizes: record it with torch.cuda.memory._record_memory_history(stacks="python").`
+
+// noEvents says what a snapshot of segments alone does not tell.
+const noEvents = "The snapshot has no events. Memory over time, ages of blocks, what would help and the smallest device need them: " + replay.Record + "."
 
 // A Job is a trace to be explained.
 type Job struct {
@@ -77,6 +81,10 @@ func (j *Job) explain(ctx context.Context, p *report.Page) (err error) {
 	p.Blocks, p.Sizes = blocksByTag(all, peak), sizeCells(all)
 	if r, ok := recorded(t); ok {
 		p.Runs = append(p.Runs, r)
+	}
+	if t.NoEvents {
+		p.Note = strings.TrimSpace(p.Note + " " + noEvents)
+		return nil
 	}
 	if p.Changes, err = changes(ctx, t); err != nil || ctx.Err() != nil {
 		return err

@@ -47,11 +47,9 @@ func Print(w io.Writer, p report.Page) error {
 			fmt.Fprintf(&b, "  %10s -> %-10s %s\n%16s%s\n", text.Bytes(c.From), text.Bytes(c.To), c.Name, "", strings.ReplaceAll(c.Command, "\n", "\n"+strings.Repeat(" ", 16)))
 		}
 	}
-	live := int64(0)
 	if len(p.Cards) > 0 {
-		live = p.Cards[0].Live
+		fmt.Fprintf(&b, "\nthe smallest device that finishes the trace; at most %s are live at once:\n", text.Bytes(p.Cards[0].Live))
 	}
-	fmt.Fprintf(&b, "\nthe smallest device that finishes the trace; at most %s are live at once:\n", text.Bytes(live))
 	for _, c := range p.Cards {
 		fmt.Fprintf(&b, "  %10s  %s\n", text.Bytes(c.Bytes), c.Name)
 	}

@@ -15,7 +15,7 @@ const Name = "replay"
 
 // File returns the scenario that replays the trace in a file.
 func File(path string, device int) (bench.Scenario, error) {
-	t, doc, err := Read(path, device)
+	t, doc, err := Events(path, device)
 	if err != nil {
 		return bench.Scenario{}, err
 	}

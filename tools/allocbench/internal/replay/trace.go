@@ -25,6 +25,27 @@ func Read(path string, device int) (t *observe.Requests, doc string, err error) 
 	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
 }
 
+// A NoEventsError is of a snapshot that has segments alone.
+type NoEventsError struct {
+	path     string
+	Requests *observe.Requests
+}
+
+func (e *NoEventsError) Error() string {
+	return fmt.Sprintf("%s: has no events, which a replay needs: %s", e.path, Record)
+}
+
+// Record says how to record events.
+const Record = `record them with torch.cuda.memory._record_memory_history(stacks="python")`
+
+// Events is Read of a trace with events. The error of one without is a NoEventsError.
+func Events(path string, device int) (t *observe.Requests, doc string, err error) {
+	if t, doc, err = Read(path, device); err == nil && t.NoEvents {
+		err = &NoEventsError{path, t}
+	}
+	return t, doc, err
+}
+
 // TraceName returns the name of a trace's file without its extensions.
 func TraceName(path string) string {
 	path = strings.TrimSuffix(path, ".gz")
