@@ -301,7 +301,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) { 
 // Nothing to wait for: work is done in the order of the calls, whatever their streams.
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   Lock lock(one_at_a_time);
-  if (!s->captured) s->joined = e->captured;
+  if (s && !s->captured) s->joined = e->captured;
   return cudaSuccess;
 }
 
