@@ -173,23 +173,19 @@ func TestInterruptProfile(t *testing.T) {
 // TestTerminal trains with both outputs on a terminal: every line appears once, and no bar remains.
 func TestTerminal(t *testing.T) {
 	for _, columns := range []int{40, 120} {
-		s := traintest.NewScreen(t, columns)
+		s := traintest.NewTerminal(t, columns)
 		path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 40")
 		done := make(chan int)
 		go func() {
 			code := runProcess(context.Background(), []string{"-compare=custom,custom:slab", path}, s.Tty, s.Tty)
-			_, _ = s.Tty.WriteString(string(traintest.EndOfOutput)) // where it fails, read does
+			s.End()
 			done <- code
 		}()
-		rows := s.Read()
-		if code := <-done; code != 0 {
-			t.Errorf("exit code %d", code)
+		text, bars := s.Read()
+		if code := <-done; code != 0 || len(bars) < 80 || bars[len(bars)-1] != "" {
+			t.Errorf("%d columns: exit code %d, bars %q", columns, code, bars)
 		}
-		text := strings.Join(rows, "\n")
-		if strings.ContainsAny(text, "|█") {
-			t.Errorf("%d columns: part of a bar is left in:\n%s", columns, text)
-		}
-		if n := len(regexp.MustCompile(`(?m)^(custom     |custom:slab)  epoch \d+/40`).FindAllString(text, -1)); n != 80 {
+		if n := len(regexp.MustCompile(`(?m)^(custom     |custom:slab)  epoch \d+/40`).FindAllString(text, -1)); n != 80 || strings.ContainsAny(text, "|█") {
 			t.Errorf("%d columns: %d lines of epochs, want 80:\n%s", columns, n, text)
 		}
 	}
