@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,22 +61,6 @@ func TestReadBack(t *testing.T) {
 	traintest.WantFile(t, r.Config(), "[train]\nbsz = 64\n")
 	for name, want := range map[string]string{ValLossesFile: "0\n", ValAccsFile: "0.75\n"} { // of the complete epoch alone
 		traintest.WantFile(t, filepath.Join(dir, name), want)
-	}
-}
-
-// TestNaN reads null as NaN.
-func TestNaN(t *testing.T) {
-	dir := t.TempDir()
-	f, err := Start(dir, Facts{}, nil)
-	traintest.OK(t, err)
-	nan := math.NaN()
-	traintest.OK(t, errors.Join(f.Add(Record{Loss: Nats(nan), ValLoss: Nats(math.Inf(-1)), Diverged: 7}, []float32{float32(nan)}), f.Finish()))
-	records, err := Run{Dir: dir}.Records()
-	if err != nil || len(records) != 1 || !math.IsNaN(float64(records[0].Loss)) || !math.IsNaN(float64(records[0].ValLoss)) || records[0].Diverged != 7 {
-		t.Errorf("records %+v, %v", records, err)
-	}
-	if losses, err := (Run{Dir: dir}).Losses(); err != nil || len(losses) != 1 || losses[0] == losses[0] {
-		t.Errorf("losses %v, %v", losses, err)
 	}
 }
 
@@ -136,33 +119,6 @@ func TestMakeBesideLatest(t *testing.T) {
 	}
 }
 
-// TestAddFails has no room for one of the logs: the others have the epoch.
-func TestAddFails(t *testing.T) {
-	traintest.NeedFile(t, "/dev/full")
-	logs := []string{LossesFile, ValLossesFile, ValAccsFile, RecordsFile}
-	for _, full := range logs {
-		dir := t.TempDir()
-		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, full)))
-		f, err := Start(dir, Facts{}, nil)
-		traintest.OK(t, err)
-		if err := f.Add(Record{Epoch: 1, Steps: 1}, []float32{1}); err == nil || !strings.Contains(err.Error(), full) {
-			t.Errorf("no room for %s: %v", full, err)
-		}
-		if err := f.Sync(); err == nil { // of a device
-			t.Errorf("%s is not on a disk: no error", full)
-		}
-		traintest.OK(t, f.Finish())
-		for _, name := range logs {
-			if name == full { // which a reader never comes to the end of
-				continue
-			}
-			if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || strings.Count(string(text), "\n") != 1 {
-				t.Errorf("no room for %s: %s has %q, %v", full, name, text, err)
-			}
-		}
-	}
-}
-
 func TestParseDriver(t *testing.T) {
 	for text, want := range map[string]string{
 		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 01:40:07 UTC 2025\nGCC version:  gcc version 12.2.0\n": "570.124.06",
@@ -176,33 +132,5 @@ func TestParseDriver(t *testing.T) {
 	}
 	if v := NVIDIADriver(); v != "" && (v[0] < '0' || v[0] > '9') {
 		t.Errorf("driver %q", v)
-	}
-}
-
-// TestCarry begins with the logs of a run that ended within its third epoch.
-func TestCarry(t *testing.T) {
-	records := []Record{{Epoch: 1, Steps: 2, ValLoss: 0.5, ValAcc: 0.25}, {Epoch: 2, Steps: 2, ValLoss: 0.375, ValAcc: 0.5}}
-	losses := []float32{1, 0.1, 0.9, 0.8, 0.7}
-	dir := t.TempDir()
-	f, err := Start(dir, Facts{ResumedFrom: "logs/x"}, nil)
-	traintest.OK(t, err)
-	rest := Record{Epoch: 3, Steps: 2, ResumedAfter: 1, ValLoss: 0.25, ValAcc: 1}
-	traintest.OK(t, errors.Join(f.Carry(records, losses), f.Add(rest, []float32{0.6}), f.Finish()))
-	run, err := Open(dir)
-	if err != nil || run.Facts.ResumedFrom != "logs/x" {
-		t.Errorf("%+v, %v", run.Facts, err)
-	}
-	if got, err := run.Records(); err != nil || !reflect.DeepEqual(got, append(records, rest)) {
-		t.Errorf("records %+v, %v", got, err)
-	}
-	if got, err := run.Losses(); err != nil || !reflect.DeepEqual(got, append(losses, 0.6)) {
-		t.Errorf("losses %v, %v", got, err)
-	}
-	for file, want := range map[string]string{ValLossesFile: "0.5\n0.375\n0.25\n", ValAccsFile: "0.25\n0.5\n1\n"} {
-		traintest.WantFile(t, filepath.Join(dir, file), want)
-	}
-	var none *Folder
-	if err := none.Carry(records, losses); err != nil {
-		t.Errorf("nowhere: %v", err)
 	}
 }
