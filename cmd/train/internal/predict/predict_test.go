@@ -64,20 +64,6 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestHiddenLayersAreReLU has negative weights, whose outputs must not reach the last layer.
-func TestHiddenLayersAreReLU(t *testing.T) {
-	p := Perceptron{Weights: []*tensor.Dense{
-		tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]float32{-3, 1})),
-		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float32{-9, 4, 4, 1, 2, 0})),
-	}}
-	r, err := p.Predict(t.Context(), images(1, 255)) // logits 1, 2, 0
-	traintest.OK(t, err)
-	want := math.Exp(2) / (math.Exp(1) + math.Exp(2) + 1)
-	if r.Predictions[0] != 1 || math.Abs(float64(r.Probability(0))-want) > 1e-6 {
-		t.Errorf("class %d with %v, want 1 with %v", r.Predictions[0], r.Probability(0), want)
-	}
-}
-
 func TestPredictRefuses(t *testing.T) {
 	if _, err := oneOf(4).Predict(t.Context(), images(3, 1, 2, 3)); err == nil || err.Error() != "images of 3 pixels, and the model takes 4" {
 		t.Errorf("other pixels: %v", err)
