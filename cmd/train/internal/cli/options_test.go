@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -165,5 +167,16 @@ func TestList(t *testing.T) {
 				t.Errorf("%s does not stand there once:\n%s", name, &b)
 			}
 		}
+	}
+}
+
+// TestConfigOnce reads a config that can be read only once.
+func TestConfigOnce(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	o := Options{config: path}
+	_, first, err := o.Read(context.Background())
+	traintest.OK(t, errors.Join(err, os.Remove(path)))
+	if _, again, err := o.Read(context.Background()); err != nil || !reflect.DeepEqual(first, again) {
+		t.Errorf("%+v, %v, want %+v", again, err, first)
 	}
 }
