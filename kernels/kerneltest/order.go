@@ -7,8 +7,9 @@ import (
 )
 
 // A splitK is an order in which a kernel sums over k. Each of ranks CTAs has a part of k, in whole
-// multiples of align. Of that, each of slices has every slices-th chunk, in ascending order. A CTA adds
-// the sums of its slices, the first to the last, and then those of the CTAs are added likewise.
+// multiples of align. Of that, each of slices has every slices-th chunk, in ascending order; if chunk is 0, the
+// slices are side by side, in whole multiples of 16. A CTA adds the sums of its slices, the first to the last, and
+// then those of the CTAs are added likewise.
 type splitK struct{ ranks, align, slices, chunk int }
 
 // sum returns the sum of float32 products in that order.
@@ -19,8 +20,12 @@ func (o splitK) sum(products []float32) float32 {
 	slices := make([]float32, o.slices)
 	for k0 := 0; k0 < k; k0 += part {
 		clear(slices)
-		for i, v := range products[k0:min(k0+part, k)] {
-			slices[i/o.chunk%o.slices] += v
+		mine, chunk := products[k0:min(k0+part, k)], o.chunk
+		if chunk == 0 {
+			chunk = (len(mine) + 16*o.slices - 1) / (16 * o.slices) * 16
+		}
+		for i, v := range mine {
+			slices[i/chunk%o.slices] += v
 		}
 		var cta float32
 		for _, v := range slices {
@@ -39,6 +44,10 @@ func splits(p kernels.Precision) (all []splitK) {
 		slices = [][2]int{{1, 1}, {2, 16}, {2, 32}, {4, 16}, {4, 32}, {7, 16}, {8, 16}, {16, 16}}
 		aligns = []int{8, 128}
 	}
+	if p == kernels.BF16 {
+		slices = append(slices, [][2]int{{2, 0}, {4, 0}, {7, 0}}...)
+		aligns = []int{16, 64, 128}
+	}
 	for _, z := range slices {
 		for _, align := range aligns {
 			for _, ranks := range []int{1, 2, 4, 8} {
@@ -53,7 +62,7 @@ func splits(p kernels.Precision) (all []splitK) {
 // adds its parts from the first to the last.
 func (s *suite) orders() {
 	d, onGPU := s.impl.(cuda)
-	if !onGPU || s.bf16 || d.precision != kernels.FP32 && !Emulated() {
+	if !onGPU || d.precision != kernels.FP32 && !Emulated() {
 		return // how the tensor cores round is not specified
 	}
 	for _, z := range []struct {
@@ -65,10 +74,11 @@ func (s *suite) orders() {
 		{kernels.NN, 20, 10, 784}, {kernels.TN, 20, 10, 784}, // ten classes
 		{kernels.TN, 64, 32, 1000}, {kernels.TN, 64, 80, 200}, {kernels.TN, 64, 32, 100},
 		{kernels.NN, 20, 33, 601}, {kernels.NT, 20, 33, 601}, {kernels.TN, 20, 33, 601}, // unaligned
+		{kernels.NN, 64, 48, 2560}, {kernels.NT, 64, 48, 2560}, {kernels.TN, 64, 48, 1024}, // in bf16 of few rows, and medium
 	} {
 		g := kernels.GEMM{Layout: z.layout, M: z.m, N: z.n, K: z.k, Alpha: 1}
 		a, rows := s.exponents(g)
-		c := Call{op: gemmOp(g), arrays: arrays{output(z.m * z.n), nil, a, ones(z.n * z.k), nil, nil}}
+		c := Call{op: gemmOp(g), arrays: arrays{output(z.m * z.n), nil, s.values(a), s.values(ones(z.n * z.k)), nil, nil}}
 		s.inOrder(c, rows, z.n)
 	}
 	if g := dgrad; d.precision == kernels.TF32 {
@@ -86,14 +96,14 @@ func ones(n int) []float32 {
 	return padded(x)
 }
 
-// exponents returns a GEMM's a, and its rows. Of 32 k in a row at most one is not zero. It has 11 bits,
+// exponents returns a GEMM's a, and its rows. Of 32 k in a row at most one is not zero. It has 8 bits,
 // exact in every precision, and is so different in size from others that most sums of two are rounded.
 func (s *suite) exponents(g kernels.GEMM) (a []float32, rows [][]float32) {
 	a = make([]float32, g.M*g.K)
 	for i := range g.M {
 		row := make([]float32, g.K)
 		for k := s.r.IntN(32); k < g.K; k += 32 + s.r.IntN(32) {
-			row[k] = float32(math.Ldexp(float64((1025+2*s.r.IntN(512))*(1-2*s.r.IntN(2))), s.r.IntN(30)))
+			row[k] = float32(math.Ldexp(float64((129+2*s.r.IntN(64))*(1-2*s.r.IntN(2))), s.r.IntN(30)))
 			if g.Layout == kernels.TN {
 				a[k*g.M+i] = row[k]
 			} else {
