@@ -20,6 +20,8 @@ type splitKCase struct {
 var splitKCases = []splitKCase{
 	{kernels.TF32, 132, 1, 1024, 512, 512, 0, 2},
 	{kernels.TF32, 132, 1, 384, 384, 1536, 0, 4},
+	{kernels.TF32, 132, 1, 384, 384, 1664, 0, 4}, // 13 k-tiles each
+	{kernels.TF32X3, 132, 1, 384, 384, 1664, 0, 4},
 	{kernels.TF32X3, 132, 1, 1024, 512, 512, 0, 2},
 	{kernels.TF32X3, 132, 1, 384, 384, 1536, 0, 4},
 	// Rows that are not whole float4, in tiles of 128×56 by mma.sync.
@@ -37,7 +39,8 @@ var splitKCases = []splitKCase{
 
 // TestWgradSplitK has sums that tell how many CTAs share them: 2^24 in the first k-tile, and 1 in each
 // later one. 2^24 plus 1 is 2^24 in float32, so the ones in the first CTA's part are lost, and those of the
-// other CTAs, which add them up first, are not. Rows and columns have signs, to tell elements apart.
+// other CTAs, which add them up first, are not. If these sums are odd, each addition to the first CTA's rounds, so
+// that the order shows. Rows and columns have signs, to tell elements apart.
 func TestWgradSplitK(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
@@ -112,8 +115,11 @@ func (c splitKCase) operand(columns int) []float32 {
 
 // sum returns an element of a tile that ctas CTAs share, without its sign.
 func (c splitKCase) sum(ctas int) float32 {
-	kTiles := c.k / kTile
-	return half*half + float32(kTiles-kTiles/ctas)
+	sum := float32(half * half)
+	for range ctas - 1 {
+		sum += float32(c.k / kTile / ctas)
+	}
+	return sum
 }
 
 func sign(i int) float32 { return float32(1 - 2*(i/3%2)) }
