@@ -28,7 +28,7 @@ const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
 func TestReport(t *testing.T) {
 	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "pages", "page.html")
 	var stdout bytes.Buffer
-	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,slack 1/64,cuda,torch,none", "-limit", "1ms", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
+	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,slack 1/64,cuda,torch,none", "-limit", "200ms", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout.String())
 	}

@@ -17,7 +17,7 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	if t.End == nil {
 		return r, false
 	}
-	r.Name, r.Recording.Over = "recorded, at the end", "the recording"
+	r.Name, r.Recording.Over = "the recorded allocator", "the recording"
 	peaks := observe.NewPeaks(report.MostPeaks)
 	var live, reserved int64
 	next := 0
