@@ -40,7 +40,12 @@ func Peak(ctx context.Context, t *observe.Requests, events []observe.Event, open
 		if err != nil {
 			break
 		}
-		if now := a.Stats().PeakReserved; !e.Free && now > most {
+		// The device knows this at once; the statistics of a pool take longer with each stream.
+		free, total, err := d.MemInfo()
+		if err != nil {
+			return 0, 0, err
+		}
+		if now := total - free; !e.Free && now > most {
 			most, at = now, i
 		}
 	}
@@ -54,5 +59,6 @@ func Peak(ctx context.Context, t *observe.Requests, events []observe.Event, open
 			}
 		}
 	}
+	most = max(most, a.Stats().PeakReserved) // also within a call
 	return most, at, a.Close()
 }
