@@ -3,7 +3,9 @@ package observe
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 )
 
 // A snapshot keeps the entries of all traces, and the segments with their blocks, in the
@@ -12,7 +14,8 @@ type snapshot struct {
 	entries []entry
 	traces  []span // of each device
 	names
-	at int64 // offset of the current opcode
+	conf string // PYTORCH_CUDA_ALLOC_CONF
+	at   int64  // offset of the current opcode
 }
 
 // An entry is an entry of a trace, a block or a segment. The blocks of a segment precede it.
@@ -56,6 +59,9 @@ func (s *snapshot) set(d *value, members []value) error {
 	case has[keyAddr] != nil && has[keyFrames] != nil: // of a block's history
 		*d = value{kind: stack, n: int64(s.stackOf(has[keyFrames]))}
 		return nil
+	case has[keyConf] != nil, has[keyConfOfAll] != nil, has[keyMaxSplit] != nil:
+		*d = value{kind: text, n: int64(s.texts.number(s.confOf(&has)))}
+		return nil
 	case has[keyName] != nil && has[keyFilename] != nil:
 		s.setFrame(d, &has)
 		return nil
@@ -71,6 +77,9 @@ func (s *snapshot) setWhole(d *value, has *[keys]*value) error {
 			return errors.New("device_traces is not a list with a list of entries for each device")
 		}
 		d.lists = traces.lists
+	}
+	if c := has[keySettings]; c != nil && c.kind == text {
+		s.conf = s.texts.values[c.n]
 	}
 	if held := has[keySegments]; held != nil && held.kind == list {
 		d.span = held.span
@@ -106,6 +115,25 @@ func (s *snapshot) setEntry(d *value, has *[keys]*value) error {
 	}
 	s.add(d, e)
 	return nil
+}
+
+// confOf returns the PYTORCH_CUDA_ALLOC_CONF of allocator_settings. If that is empty, it says what the settings are.
+func (s *snapshot) confOf(has *[keys]*value) string {
+	for _, key := range []word{keyConf, keyConfOfAll} {
+		if v := has[key]; v != nil && v.kind == text && v.n > 0 {
+			if conf := s.texts.values[v.n]; conf != "" {
+				return conf
+			}
+		}
+	}
+	var conf []string
+	if v := has[keyExpandableSegments]; v != nil && v.kind == number && v.n == 1 {
+		conf = append(conf, "expandable_segments:True")
+	}
+	if v := has[keyMaxSplit]; v != nil && v.kind == number && v.n > 0 && v.n < mostReserved {
+		conf = append(conf, fmt.Sprintf("max_split_size_mb:%d", v.n>>20))
+	}
+	return strings.Join(conf, ",")
 }
 
 func (s *snapshot) setBlock(d *value, has *[keys]*value) error {

@@ -71,6 +71,7 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.AllocConf = oneLine(p.conf)
 	if devices > 1 {
 		r.notes = append(r.notes, fmt.Sprintf("device %d of 0 to %d%s", device, devices-1, chosen))
 	}

@@ -175,6 +175,25 @@ func checkPythonEnd(t *testing.T, tr *Requests) {
 	}
 }
 
+// TestAllocConf reads the settings of the recorded job, as each version of PyTorch tells them.
+func TestAllocConf(t *testing.T) {
+	for _, c := range []struct {
+		settings any
+		want     string
+	}{
+		{nil, ""},
+		{pairs{"PYTORCH_CUDA_ALLOC_CONF", "", "max_split_size", -1, "expandable_segments", raw("\x89")}, ""},
+		{pairs{"PYTORCH_CUDA_ALLOC_CONF", "", "max_split_size", 64 << 20, "expandable_segments", raw("\x88")}, "expandable_segments:True,max_split_size_mb:64"},
+		{pairs{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:32\n", "max_split_size", 32 << 20}, "max_split_size_mb:32 "},
+		{pairs{"PYTORCH_ALLOC_CONF", "backend:native", "PYTORCH_CUDA_ALLOC_CONF", ""}, "backend:native"},
+	} {
+		in := append(oneDevice(alloc(1, 4, 0))[:4:4], "allocator_settings", c.settings)
+		if got := read(t, dump(4, in)).AllocConf; got != c.want {
+			t.Errorf("%v: %q, want %q", c.settings, got, c.want)
+		}
+	}
+}
+
 // TestDevices reads a device of several: the one asked for, or the first with most calls, of which a note says so.
 func TestDevices(t *testing.T) {
 	one, other := seq{alloc(1, 9, 0)}, seq{alloc(1, 9, 0), free(1, 9, 0), done(1, 9, 0)}

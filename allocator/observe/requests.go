@@ -26,6 +26,9 @@ type Requests struct {
 	// which says nothing about their order.
 	NoEvents bool
 
+	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of the recorded job, in one line, if a snapshot tells it.
+	AllocConf string
+
 	Before   int // blocks from before the recording; the first Before events allocate them
 	Unfreed  int // blocks live at the end
 	Failures int // requests that failed when they were recorded, and are left out

@@ -44,7 +44,7 @@ func check(t *testing.T, tr *Requests) {
 	for i := range held {
 		held[i] = -1
 	}
-	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, NoEvents: tr.NoEvents, Tags: tr.Tags, Categories: tr.Categories, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
+	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, AllocConf: tr.AllocConf, NoEvents: tr.NoEvents, Tags: tr.Tags, Categories: tr.Categories, End: tr.End, Reserved: tr.Reserved, notes: tr.notes}
 	var live int64
 	for i, e := range tr.Events {
 		if e.Stream < 0 || int(e.Stream) > got.Streams {

@@ -25,6 +25,12 @@ const (
 	keyRequestedSize
 	keyState
 	keyHistory // of a block, of PyTorch 2.0
+	// Keys of the snapshot's allocator_settings.
+	keySettings
+	keyConf
+	keyConfOfAll // of PyTorch from 2.9 on
+	keyMaxSplit
+	keyExpandableSegments
 	// Keys of a frame.
 	keyName
 	keyFilename
@@ -52,25 +58,32 @@ const (
 )
 
 var words = map[string]word{
-	"segments":             keySegments,
-	"device_traces":        keyTraces,
-	"action":               keyAction,
-	"addr":                 keyAddr,
-	"size":                 keySize,
-	"stream":               keyStream,
-	"pool_id":              keyPool,
-	"segment_pool_id":      keyPool,
-	"frames":               keyFrames,
-	"device":               keyDevice,
-	"blocks":               keyBlocks,
-	"address":              keyAddress,
-	"total_size":           keyTotalSize,
-	"segment_type":         keyType,
-	"is_expandable":        keyExpandable,
-	"requested_size":       keyRequestedSize,
-	"state":                keyState,
-	"history":              keyHistory,
-	"name":                 keyName,
+	"segments":            keySegments,
+	"device_traces":       keyTraces,
+	"action":              keyAction,
+	"addr":                keyAddr,
+	"size":                keySize,
+	"stream":              keyStream,
+	"pool_id":             keyPool,
+	"segment_pool_id":     keyPool,
+	"frames":              keyFrames,
+	"device":              keyDevice,
+	"blocks":              keyBlocks,
+	"address":             keyAddress,
+	"total_size":          keyTotalSize,
+	"segment_type":        keyType,
+	"is_expandable":       keyExpandable,
+	"requested_size":      keyRequestedSize,
+	"state":               keyState,
+	"history":             keyHistory,
+	"allocator_settings":  keySettings,
+	"max_split_size":      keyMaxSplit,
+	"expandable_segments": keyExpandableSegments,
+	"name":                keyName,
+
+	"PYTORCH_CUDA_ALLOC_CONF": keyConf,
+	"PYTORCH_ALLOC_CONF":      keyConfOfAll,
+
 	"filename":             keyFilename,
 	"line":                 keyLine,
 	"alloc":                actionAlloc,

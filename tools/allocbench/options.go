@@ -19,6 +19,7 @@ import (
 	"mlpool/tools/allocbench/internal/draw"
 	"mlpool/tools/allocbench/internal/explain"
 	"mlpool/tools/allocbench/internal/replay"
+	"mlpool/tools/allocbench/peers"
 )
 
 const usage = `usage: allocbench [flags]
@@ -38,6 +39,7 @@ type options struct {
 	csv, plots, readme           string
 	draw                         string
 	trace, traces, report, since string
+	conf                         string // PYTORCH_CUDA_ALLOC_CONF
 	check, cards                 bool
 	traceDevice                  int
 	exportRMM                    string
@@ -63,6 +65,7 @@ func (o *options) define() *flag.FlagSet {
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's CSV or a snapshot of torch.cuda.memory, plain or gzipped; runs no other scenario unless -scenario names some")
 	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that allocbench's README.md compares unless -allocator names others")
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
+	flags.StringVar(&o.conf, "alloc-conf", "", "for -report: `settings` of the recorded job, as in PYTORCH_CUDA_ALLOC_CONF, which are simulated; a snapshot tells them itself")
 	flags.StringVar(&o.since, "since", "", "say what grew since the trace in `file`, by tag, when most is live; without -report, measure nothing")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
@@ -98,7 +101,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 // valid reports a flag with a wrong value, or without another flag that it needs.
 func (o *options) valid() error {
+	_, confErr := peers.ParseConf(o.conf)
 	switch {
+	case confErr != nil:
+		return fmt.Errorf("-alloc-conf: %w", confErr)
+	case o.conf != "" && o.report == "":
+		return errors.New("-alloc-conf needs -report")
 	case o.runs < 1:
 		return fmt.Errorf("-runs is 1 or more, not %d", o.runs)
 	case o.limit <= 0:

@@ -64,6 +64,10 @@ func (s *session) writeReport(ctx context.Context) error {
 		Name: filepath.Base(s.trace), Requests: t, Machine: s.machine, Warm: s.warm, Step: func() { s.step(1) },
 		Among: slices.DeleteFunc(slices.Clone(s.contenders), func(c bench.Contender) bool { return c.Name == bench.NoAllocator }),
 	}
+	if s.conf != "" {
+		t.AllocConf = s.conf
+	}
+	j.Among = explain.WithRecorded(j.Among, t)
 	if s.quick {
 		j.Note = "-quick makes too few calls to time them, so no time is shown."
 	}

@@ -34,7 +34,7 @@ type segment struct {
 //   - Memory is released only if there is none left, or for empty_cache: all pages
 //     within free blocks are unmapped (release_blocks, unmap_block).
 //
-// Of Settings, only RoundUpDivisions and GarbageThreshold change it.
+// With MaxSplitBytes, a longer free block serves no shorter request, though it is cut.
 func TorchExpandable(d allocator.PageDriver, o Settings) Peer {
 	c := newCache(d, o)
 	c.growth = &expandable{cache: c, driver: d}
@@ -54,6 +54,9 @@ func (e *expandable) fit(p *pool, s allocator.Stream, size int64) *block {
 		i++
 	}
 	b := free[i]
+	if !p.small && e.settings.tooLong(b.size, size) {
+		return nil
+	}
 	p.take(b)
 	return b
 }

@@ -1,6 +1,11 @@
 package peers
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
 
 // Settings are those of PYTORCH_CUDA_ALLOC_CONF that change which memory is reserved. The zero value has
 // PyTorch's defaults.
@@ -15,6 +20,52 @@ type Settings struct {
 	// set_per_process_memory_fraction. Before memory is requested from the driver while more is
 	// reserved, the least recently freed whole segments are released. 0: never.
 	GarbageThreshold int64
+}
+
+// A Conf is a PYTORCH_CUDA_ALLOC_CONF.
+type Conf struct {
+	Settings
+	Expandable bool     // expandable_segments:True
+	Ignored    []string // options that are not simulated
+}
+
+// ParseConf reads a PYTORCH_CUDA_ALLOC_CONF.
+func ParseConf(text string) (c Conf, err error) {
+	depth := 0 // of brackets
+	options := strings.FieldsFunc(text, func(r rune) bool {
+		switch r {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		}
+		return r == ',' && depth == 0
+	})
+	for _, option := range options {
+		option = strings.ReplaceAll(option, " ", "")
+		key, value, _ := strings.Cut(option, ":")
+		n, notNumber := strconv.ParseInt(value, 10, 43)
+		switch {
+		case option == "":
+		case key == "expandable_segments" && (value == "True" || value == "False"):
+			c.Expandable = value == "True"
+		case key == "max_split_size_mb" && notNumber == nil && n > 0:
+			c.MaxSplitBytes = n << 20
+		case key == "roundup_power2_divisions" && notNumber == nil && n >= 0 && n&(n-1) == 0:
+			c.RoundUpDivisions = n
+		case key == "expandable_segments", key == "max_split_size_mb", key == "roundup_power2_divisions" && !strings.HasPrefix(value, "["):
+			return c, fmt.Errorf("%.40q is no option of PYTORCH_CUDA_ALLOC_CONF", option)
+		default:
+			c.Ignored = append(c.Ignored, option)
+		}
+	}
+	return c, nil
+}
+
+// tooLong reports whether a large free block is too long for a request of size bytes.
+func (o Settings) tooLong(block, size int64) bool {
+	most := o.MaxSplitBytes
+	return most > 0 && (size < most && block >= most || size >= most && block >= size+largeSegmentBytes)
 }
 
 // round returns the size of the block for a request (round_size, roundup_power2_next_division).

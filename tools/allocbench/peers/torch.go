@@ -62,10 +62,8 @@ func (t *torch) fit(p *pool, s allocator.Stream, size int64) *block {
 		return nil
 	}
 	b := p.free.blocks[i]
-	if most := t.settings.MaxSplitBytes; most > 0 && !p.small {
-		if size < most && b.size >= most || size >= most && b.size >= size+largeSegmentBytes {
-			return nil
-		}
+	if !p.small && t.settings.tooLong(b.size, size) {
+		return nil
 	}
 	p.take(b)
 	return b

@@ -37,6 +37,7 @@ func settingChanges(reserved int64) []change {
 	all := []change{
 		{name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\n# before the first CUDA call:\nimport mlpool; mlpool.install()", open: bench.Contenders()[0].Open},
 		expandable("expandable_segments:True", peers.Settings{}),
+		{name: "the defaults of PyTorch", command: "unset PYTORCH_CUDA_ALLOC_CONF", open: torch("", peers.Settings{}).open},
 	}
 	for _, mb := range []int64{32, 64, 128, 256, 512} {
 		all = append(all, torch(fmt.Sprintf("max_split_size_mb:%d", mb), peers.Settings{MaxSplitBytes: mb * bench.MiB}))
@@ -141,12 +142,8 @@ func blockName(t *observe.Requests, e *observe.Event) string {
 // changes replays the trace with each change to PyTorch's allocator, and returns those that reserve less than
 // it does without, the one that reserves least first.
 func changes(ctx context.Context, t *observe.Requests) ([]report.Change, error) {
-	base := recordedBy(t)
-	yours, err := bench.Named(base)
-	if err != nil {
-		return nil, err
-	}
-	from, full, err := replay.Peak(ctx, t, t.Events, yours[0].Open, bench.NullBytes)
+	yours, _ := recordedBy(t)
+	from, full, err := replay.Peak(ctx, t, t.Events, yours.Open, bench.NullBytes)
 	if bench.OutOfMemory(err) {
 		return nil, nil // no change has a size to compare with
 	}
@@ -154,8 +151,8 @@ func changes(ctx context.Context, t *observe.Requests) ([]report.Change, error) 
 		return nil, err
 	}
 	var found []report.Change
-	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, full, yours[0].Open), oneStream(t, yours[0].Open)) {
-		if base != "torch" && strings.Contains(c.command, "ALLOC_CONF") {
+	for _, c := range slices.Concat(settingChanges(from), earlierFrees(t, full, yours.Open), oneStream(t, yours.Open)) {
+		if yours.Name == "torch-expandable" && strings.Contains(c.command, "ALLOC_CONF") {
 			continue // those are of the allocator without expandable segments
 		}
 		events := t.Events

@@ -65,7 +65,9 @@ func (j *Job) Page(ctx context.Context) (p report.Page, err error) {
 // trace itself recorded.
 func (j *Job) explain(ctx context.Context, p *report.Page) (err error) {
 	t := j.Requests
-	if i := slices.IndexFunc(p.Runs, func(r report.Run) bool { return r.Name == recordedBy(t) }); i >= 0 {
+	yours, note := recordedBy(t)
+	p.Note = strings.TrimSpace(p.Note + " " + note)
+	if i := slices.IndexFunc(p.Runs, func(r report.Run) bool { return r.Name == yours.Name }); i >= 0 {
 		r := p.Runs[i]
 		p.Runs = slices.Insert(slices.Delete(p.Runs, i, i+1), 0, r)
 	}

@@ -118,6 +118,38 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestAllocConf replays a job with its settings, and warns of those that do harm together.
+func TestAllocConf(t *testing.T) {
+	var csv strings.Builder
+	csv.WriteString(header)
+	for i := range 20 { // two activations, freed, and a block that stays
+		fmt.Fprintf(&csv, "0,0,allocate,0x1,%d,0\n0,0,allocate,0x2,%d,0\n0,0,allocate,%#x,%d,0\n0,0,free,0x1,0,0\n0,0,free,0x2,0,0\n", 91*bench.MiB, 45*bench.MiB, i+3, 2*bench.MiB)
+	}
+	r, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
+	ok(t, err)
+	for _, c := range []struct {
+		conf, name, note string
+		least, most      int64 // MiB reserved
+	}{
+		{"", "torch", "", 176, 220},
+		{"expandable_segments:True", "torch-expandable", "", 176, 200},
+		{"max_split_size_mb:128", "torch, as recorded", "", 176, 220},
+		{"max_split_size_mb:128, expandable_segments:True", "torch, as recorded", "makes memory grow", 2000, 4000},
+		{"roundup_power2_divisions:[256:1,>:2],backend:native", "torch", "not simulated: roundup_power2_divisions:[256:1,>:2], backend:native", 176, 220},
+		{"max_split_size_mb:few", "torch", `"max_split_size_mb:few" is no option`, 176, 220},
+	} {
+		r.AllocConf = c.conf
+		yours, note := recordedBy(r)
+		most, _, err := replay.Peak(t.Context(), r, r.Events, yours.Open, bench.NullBytes)
+		if ok(t, err); yours.Name != c.name || note != c.note && (c.note == "" || !strings.Contains(note, c.note)) || most < c.least*bench.MiB || most > c.most*bench.MiB {
+			t.Errorf("%q: %s, %q, %d MiB; want %+v", c.conf, yours.Name, note, most/bench.MiB, c)
+		}
+		if among := WithRecorded(nil, r); len(among) != strings.Count(c.name, "as recorded") {
+			t.Errorf("%q: %d allocators are added", c.conf, len(among))
+		}
+	}
+}
+
 // TestPrivatePools replays a request of a captured graph after one of the default pool. PyTorch's rules need
 // memory for each; the pool serves both with the same.
 func TestPrivatePools(t *testing.T) {

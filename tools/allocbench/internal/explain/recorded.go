@@ -1,7 +1,10 @@
 package explain
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mlpool/allocator"
@@ -9,6 +12,8 @@ import (
 	"mlpool/internal/gap"
 	"mlpool/internal/report"
 	"mlpool/internal/text"
+	"mlpool/tools/allocbench/internal/bench"
+	"mlpool/tools/allocbench/peers"
 )
 
 // recorded returns the run of the trace itself, if it is a snapshot with segments: its memory over time, as far as
@@ -45,13 +50,40 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	return r, true
 }
 
-// recordedBy returns the contender that stands for the allocator of the recorded job: PyTorch's with expandable
-// segments if the job had them.
-func recordedBy(t *observe.Requests) string {
-	if t.End != nil && slices.ContainsFunc(t.End.Segments, func(g allocator.MapSegment) bool { return g.Kind == allocator.SegmentsVirtual }) {
-		return "torch-expandable"
+// hurts warns of settings that do harm together.
+const hurts = "max_split_size_mb with expandable_segments:True makes memory grow: a free block of that size or more serves no smaller request. Leave out max_split_size_mb."
+
+// recordedBy returns the contender that stands for the allocator of the recorded job, PyTorch's with the job's
+// settings, and a note about these.
+func recordedBy(t *observe.Requests) (c bench.Contender, note string) {
+	conf, err := peers.ParseConf(t.AllocConf)
+	switch {
+	case err != nil:
+		note = fmt.Sprintf("The settings of the job are not simulated: %v.", err)
+		conf = peers.Conf{}
+	case conf.Expandable && conf.MaxSplitBytes > 0:
+		note = hurts
 	}
-	return "torch"
+	if len(conf.Ignored) > 0 {
+		note = strings.TrimSpace(note + " These settings of the job are not simulated: " + strings.Join(conf.Ignored, ", ") + ".")
+	}
+	name, open := "torch", func(d allocator.PageDriver) peers.Peer { return peers.Torch(d, conf.Settings) }
+	if conf.Expandable || t.End != nil && slices.ContainsFunc(t.End.Segments, func(g allocator.MapSegment) bool { return g.Kind == allocator.SegmentsVirtual }) {
+		name, open = "torch-expandable", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, conf.Settings) }
+	}
+	if conf.Settings != (peers.Settings{}) {
+		name = "torch, as recorded"
+	}
+	return bench.Simulated(name, "PyTorch's caching allocator with the settings of the job: "+cmp.Or(t.AllocConf, "the defaults"), open), note
+}
+
+// WithRecorded returns among, and before them the allocator of the recorded job if that has settings of its own.
+func WithRecorded(among []bench.Contender, t *observe.Requests) []bench.Contender {
+	conf, err := peers.ParseConf(t.AllocConf)
+	if yours, _ := recordedBy(t); err == nil && conf.Settings != (peers.Settings{}) {
+		among = append([]bench.Contender{yours}, among...)
+	}
+	return among
 }
 
 // peakOf returns the moment of a run with most bytes reserved, the first of equal ones.
