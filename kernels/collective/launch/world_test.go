@@ -48,34 +48,6 @@ func ranks(over network, p Process, missing map[int]bool, f func(*World) error) 
 // reported reports whether rank 0 prints the error.
 func reported(err error) bool { return errors.As(err, new(*ReportedError)) }
 
-func TestExchange(t *testing.T) {
-	for _, size := range []int{1, 2, 3, 8} {
-		for rank, err := range ranks(tcp{}, Process{Size: size, Address: freeAddress(t), Secret: secret, Within: time.Minute}, nil, func(w *World) error {
-			if w.Size == 1 {
-				return nil
-			}
-			for round := range 20 {
-				got, err := w.Exchange("sum", fmt.Append(nil, w.Rank), func(all [][]byte) ([]byte, error) {
-					for rank, text := range all {
-						if string(text) != fmt.Sprint(rank) {
-							return nil, fmt.Errorf("rank %d says %s", rank, text)
-						}
-					}
-					return fmt.Append(nil, "round ", round), nil
-				})
-				if err != nil || string(got) != fmt.Sprint("round ", round) {
-					return fmt.Errorf("got %q, %w", got, err)
-				}
-			}
-			return w.Err()
-		}) {
-			if err != nil {
-				t.Errorf("rank %d of %d: %v", rank, size, err)
-			}
-		}
-	}
-}
-
 // TestEnds ends ranks early in every way. All end with the same reason, which only rank 0 prints.
 func TestEnds(t *testing.T) {
 	same := []Fact{{"train.bsz", "64"}, {"train.seed", "1"}}
