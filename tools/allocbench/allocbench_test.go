@@ -241,16 +241,3 @@ func TestTimeLimit(t *testing.T) {
 		t.Errorf("%+v\n%s", rows, out)
 	}
 }
-
-func TestPlots(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new", "folder")
-	benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair,threads,random", "-plots", dir)
-	for _, name := range []string{"pair_time", "pair_p999", "threads_time", "random_time", "random_cold_time", "random_memory"} {
-		if _, err := os.Stat(filepath.Join(dir, name+".png")); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "pair_memory.png")); err == nil {
-		t.Error("memory is drawn for scenarios that hold nearly none")
-	}
-}

@@ -70,17 +70,6 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayInOrder replays frees that need no order between streams, on a device that
-// checks. Both streams have a block that is never freed.
-func TestReplayInOrder(t *testing.T) {
-	text := strings.ReplaceAll(small, "free,0x1000,100,0x7f00", "free,0x1000,100,0x0") +
-		"1,00:00:01:000009,allocate,0x4000,16,0x7f00\n"
-	path := writeTrace(t, "ordered.csv", text)
-	if _, rows := benchRows(t, checkedMachine, "-quick", "-trace", path, "-scenario", "live1000"); len(rows) != 4*len(bench.Contenders()) {
-		t.Errorf("%d rows", len(rows))
-	}
-}
-
 // snapshot has two devices; Python wrote it.
 const snapshot = "../../allocator/observe/testdata/snapshot4.pickle"
 
@@ -125,21 +114,5 @@ func TestExport(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", dir}, io.Discard, io.Discard, nil); err == nil {
 		t.Error("a folder was written to")
-	}
-}
-
-// TestWarmIsSteady replays a trace once, and many times: worstfit, which fragments memory,
-// reserves the same.
-func TestWarmIsSteady(t *testing.T) {
-	args := []string{"-runs", "1", "-allocator", "worstfit", "-trace", "../traces/testdata/trainer/784x1024-fused.csv.gz"}
-	_, often := benchRows(t, nullMachine, args...)
-	_, once := benchRows(t, nullMachine, append(args, "-quick")...)
-	if len(often) != 2 || len(once) != 2 {
-		t.Fatalf("%d rows, and %d", len(often), len(once))
-	}
-	for i, r := range often {
-		if r.PeakReserved != once[i].PeakReserved {
-			t.Errorf("%s: reserved %d, and replayed once %d", r.Case, r.PeakReserved, once[i].PeakReserved)
-		}
 	}
 }

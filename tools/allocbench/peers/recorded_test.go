@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -175,56 +174,5 @@ func TestReplayed(t *testing.T) {
 		if _, err := recordings[line.Trace].replay(open(line.Allocator, device), device, 0.02, line.Reserved); err != nil {
 			t.Errorf("%s on %s: %v", line.Trace, line.Allocator, err)
 		}
-	}
-}
-
-// A scattered is a clock with the segments at place. Memory cannot be freed.
-type scattered struct {
-	*clock
-	place    func(nth int) int64 // of a segment, in segments of 2^40 bytes
-	segments int
-}
-
-func (d *scattered) Malloc(bytes int64) (uintptr, error) {
-	if _, err := d.clock.Malloc(bytes); err != nil {
-		return 0, err
-	}
-	d.segments++
-	return uintptr(d.place(d.segments)) << 40, nil
-}
-
-// TestOrderOfSegments replays with the segments in several orders. The driver chooses their
-// addresses, and with them which of equal blocks is taken. Two jobs are known to depend on
-// that, by 5 % at most.
-func TestOrderOfSegments(t *testing.T) {
-	const most = 1 << 20 // segments
-	bound := map[string]float64{"cache-expandable.csv.gz": 0.05, "transformer-expandable.csv.gz": 0.05}
-	orders := []func(nth int) int64{
-		func(nth int) int64 { return int64(nth) },
-		func(nth int) int64 { return int64(most - nth) },
-		// nth at the end, so that no two are equal.
-		func(nth int) int64 { return int64(rand.New(rand.NewPCG(1, uint64(nth))).IntN(1<<10))<<12 + int64(nth) },
-	}
-	lines, recordings := readReplayed(t)
-	differ := 0
-	for _, line := range lines {
-		if line.Allocator != "torch" {
-			continue
-		}
-		seen := map[int64]bool{}
-		for i, place := range orders {
-			device := newClock(counted())
-			got, err := recordings[line.Trace].replay(Torch(&scattered{device, place, 0}, Settings{}), device, bound[line.Trace], line.Reserved)
-			if err != nil {
-				t.Errorf("%s, order %d: %v", line.Trace, i, err)
-			}
-			seen[got] = true
-		}
-		if len(seen) > 1 {
-			differ++
-		}
-	}
-	if differ != len(bound) {
-		t.Errorf("the order of segments made a difference to %d jobs, not %d", differ, len(bound))
 	}
 }

@@ -1,7 +1,6 @@
 package draw
 
 import (
-	"slices"
 	"testing"
 
 	"mlpool/tools/allocbench/internal/bench"
@@ -19,27 +18,6 @@ func TestOrigin(t *testing.T) {
 	} {
 		if got := Origin(c.notes, c.file); got != c.want {
 			t.Errorf("%q: %q, want %q", c.notes, got, c.want)
-		}
-	}
-}
-
-// TestNumbers recognizes cases that are numbers.
-func TestNumbers(t *testing.T) {
-	for _, c := range []struct {
-		cases []string
-		axis  string
-		at    []float64
-	}{
-		{[]string{"512 B", "4 KiB", "1 MiB", "2 GiB"}, sizeAxis, []float64{512, 4096, 1 << 20, 2 << 30}},
-		{[]string{"1 thread", "16 threads"}, "threads", []float64{1, 16}},
-		{[]string{"delay 1", "delay 1000"}, "blocks allocated between a block's Alloc and its Free", []float64{1, 1000}},
-		{[]string{"1 MiB"}, "", nil},
-		{[]string{"1 stream", "32 streams"}, "", nil},
-		{[]string{"1 MiB", "two temporaries"}, "", nil},
-		{[]string{"0 B", "1 B"}, "", nil},
-	} {
-		if axis, at := numbers(c.cases); axis != c.axis || !slices.Equal(at, c.at) {
-			t.Errorf("%q: %q, %v", c.cases, axis, at)
 		}
 	}
 }
