@@ -20,15 +20,6 @@ import peers
 
 
 class Jobs(unittest.TestCase):
-    def test_flop_step(self):
-        for width, bsz, layers, want in [
-            (784, 64, 4, 2 * 64 * (3 * (4 * 784 * 784 + 7840) - 784 * 784)),
-            (100, 1, 1, 2 * (2 * 78400 + 3 * 1000)),
-            (333, 61, 2, 2 * 61 * (2 * 784 * 333 + 3 * (333 * 333 + 3330))),
-        ]:
-            for gpus in (1, 2):
-                self.assertEqual(peers.Job("tf32", width, bsz, layers, gpus, 7, 784).flop_step(), want)
-
     def test_fewer_epochs_of_large_shapes(self):
         for shape, asked, want in [
             ((784, 64, 4, 1), 7, 7),
@@ -40,63 +31,12 @@ class Jobs(unittest.TestCase):
         ]:
             self.assertEqual(peers.Job("tf32", *shape, asked, 784).within_a_second(60000).epochs, want)
 
-    def test_precisions(self):
-        for asked, ours, theirs in [
-            (["tf32", "3xtf32"], ["tf32", "3xtf32"], ["tf32", "fp32"]),
-            (["3xtf32", "fp32"], ["3xtf32", "fp32"], ["fp32"]),
-            (["bf16", "3xtf32"], ["bf16", "3xtf32"], ["bf16", "fp32"]),
-        ]:
-            args = Namespace(precisions=asked, shapes=[(784, 64, 4)], gpus=1, epochs=7, pixels=784, samples=60000)
-            self.assertEqual([j.precision for j in peers.jobs_of(args, "ours")], ours)
-            self.assertEqual([j.precision for j in peers.jobs_of(args, "jax")], theirs)
-
-
-class Array:
-    """A stand-in for an array of JAX, of which only the type is known. The products are noted."""
-
-    def __init__(self, dtype, products):
-        self.dtype, self.products = dtype, products
-
-    def astype(self, dtype):
-        return Array(dtype, self.products)
-
-    def __matmul__(self, other):
-        self.products.append((self.dtype, other.dtype))
-        return Array(self.dtype, self.products)
-
-
-def absent(*modules):
-    """A context in which stand-ins can be imported for modules that are not installed."""
-    return mock.patch.dict(sys.modules, {name: mock.MagicMock(__version__="1.2") for name in modules})
-
-
-class Frameworks(unittest.TestCase):
-    """The script of JAX, without it."""
-
-    def test_jax(self):
-        with absent("jax", "jax.numpy", "jax.sharding", "numpy"):
-            import peers_jax
-        jax, jnp = peers_jax.jax, peers_jax.jnp
-        jax.nn.relu = lambda x: x
-        for precision, kind in [("tf32", jnp.float32), ("fp32", jnp.float32), ("bf16", jnp.bfloat16)]:
-            products, labels = [], object()
-            trainer = types.SimpleNamespace(samples=[Array(jnp.float32, products), labels] * 2)
-            x, y, val_x, val_y = peers_jax.Trainer.images(trainer, peers.Job(precision, 3, 2, 2, 1, 1, 4))
-            out = peers_jax.logits([Array(jnp.float32, products)] * 3, x)
-            self.assertEqual((x.dtype, val_x.dtype, out.dtype), (kind, kind, jnp.float32))
-            self.assertEqual((products, y, val_y), ([(kind, kind)] * 3, labels, labels))
-            self.assertIn(precision, peers_jax.PRECISIONS)
-
 
 class Work(unittest.TestCase):
     def work(self, measure):
         args = Namespace(mnist="m", device="cuda", job=json.dumps(vars(peers.Job("tf32", 3, 2, 2, 1, 1, 4))))
         with mock.patch.dict(sys.modules, torch_trainer=types.SimpleNamespace(VERSION="1.2", measure=measure)):
             return peers.work("torch", args)
-
-    def test_answers(self):
-        want = {"version": "1.2", "ms": [[4, 3, 3, 10], "m", "cuda"], "accuracy": 0.5}
-        self.assertEqual(self.work(lambda job, *where: ([job.widths(), *where], 0.5)), want)
 
     def test_failures(self):
         def fails(error):

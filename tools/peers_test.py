@@ -133,15 +133,6 @@ class Run(unittest.TestCase):
         self.assertRegex(stdout, r"784x64, 4 layers, tf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
         self.assertRegex(stdout, r"784x64, 4 layers, 3xtf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
 
-    def test_bf16(self):
-        """All three train in bf16, and it is added to a CSV of other precisions."""
-        self.assertEqual(self.run_main("--shapes", "784x64")[0], 0)
-        status, stdout, _ = self.run_main("--shapes", "784x64", "--precisions", "3xtf32,bf16", "--append")
-        self.assertEqual(status, 0)
-        _, rows = self.rows()
-        self.assertEqual([(row["framework"], row["precision"]) for row in rows[6:]], [(name, "bf16") for name in peers.NAMES])
-        self.assertRegex(stdout, r"784x64, 4 layers, bf16 +10.00 +23.00 +23.00 +2.30 +2.30\n")
-
     def test_several_gpus(self):
         """One process per GPU, except JAX, added to a CSV with rows of one GPU."""
         self.assertEqual(self.run_main("--shapes", "784x64,784x128", "--precisions", "tf32")[0], 0)

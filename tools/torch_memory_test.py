@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -199,30 +198,6 @@ class Bisection(unittest.TestCase):
             self.assertLessEqual(suffices - fails, max(suffices // 100, PAGE))
             self.assertEqual((tried.count(fails), tried.count(suffices)), (1, 3))
             self.assertLess(len(tried), 50)
-
-    def test_chance(self):
-        """A limit with which a job finishes only sometimes does not suffice."""
-        draw = random.Random(1)
-        fails, suffices = smallest(
-            lambda limit: limit >= 1100 * MIB or limit >= 1000 * MIB and draw.random() < 0.5, 500 * MIB, 2000 * MIB, 30)
-        self.assertTrue(1000 * MIB <= fails < 1100 * MIB <= suffices <= 1112 * MIB, (fails, suffices))
-
-
-class Statistics(unittest.TestCase):
-    def test_interval(self):
-        for n, want in [(1, ("", "")), (5, ("", "")), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (12, (3, 10))]:
-            self.assertEqual(table.interval(list(range(n, 0, -1))), want)
-
-    def test_ranked(self):
-        for values, want in [([1.1] * 6, True), ([0.9] * 6, True), ([1.1] * 5 + [0.99], False), ([1.1] * 5, False), ([1.0] * 6, False)]:
-            row = table.row_of("memory", "cnn", "native", "step_ms", values, [1.0] * len(values))
-            self.assertEqual(table.ranked(row), want, values)
-            self.assertEqual("(" in table.cell(row | {"median": "1"}), want)
-
-    def test_limits(self):
-        rows = table.limit_rows("cnn", {"native": (99, 100), "async": (49.4, 50), "mlpool": (49.5, 50)}, 3)
-        self.assertEqual([(r["allocator"], table.ranked(r | {"ratio_low": r.get("ratio_low", "")})) for r in rows],
-                         [("native", True), ("async", False), ("mlpool", False)])
 
 
 if __name__ == "__main__":

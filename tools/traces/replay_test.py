@@ -3,7 +3,6 @@
 import gzip
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -11,27 +10,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import replay
 
-TRACE = """# job: small
-Thread,Time,Action,Pointer,Size,Stream,Later
-0,0,allocate,0x1,100,0,
-0,0,allocate,0x2,50,3,
-0,0,free,0x1,100,0,
-0,0,allocate,0x1,70,0,2
-"""
-
 
 class Read(unittest.TestCase):
-    def test_calls(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, opener in [("t.csv", open), ("t.csv.gz", gzip.open)]:
-                path = Path(folder) / name
-                with opener(path, "wt") as f:
-                    f.write(TRACE)
-                calls, slots, unfreed, peak = replay.read(path)
-                self.assertEqual(calls, [(False, 0, 100, 0), (False, 1, 50, 3), (True, 0, 100, 0), (False, 0, 70, 0)])
-                self.assertGreaterEqual(slots, 2)
-                self.assertEqual((sorted(unfreed), peak), ([0, 1], 150))
-
     def test_recorded(self):
         """It counts the same calls and bytes as the recorder."""
         path = Path(__file__).parent / "testdata" / "streams.csv.gz"
