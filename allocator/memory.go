@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
@@ -200,28 +199,35 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	return err
 }
 
-// preallocate reserves memory until bytes of the unowned heap are unused, in one chunk if chunks are whole. It
-// reserves whole pages, at most those that the limit allows.
-func (p *Pool) preallocate(bytes int64) error {
-	s := p.space
-	p.unowned.mu.Lock()
-	unused := p.unowned.Reserved() - p.unowned.stats.allocated
-	enough := unused >= bytes
-	if s.Whole {
-		unused = 0
-		enough = bytes == 0 || slices.ContainsFunc(s.unusedOf(p.unowned), func(c *pages.Chunk) bool { return c.Size() >= bytes })
+// preallocate reserves memory until the unused chunks of the unowned heap, which no work uses, have bytes or, if
+// chunks are whole, one of them has. It reserves all that is missing, or nothing.
+func (p *Pool) preallocate(bytes int64, tag string) error {
+	s, h := p.space, p.unowned
+	r := &request{heap: h, bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: tag, upkeep: upkeepCalls}
+	if bytes > maxRequest {
+		return p.refuse(r, errTooLarge)
 	}
-	p.unowned.mu.Unlock()
-	if enough {
+	h.mu.Lock()
+	r.note(r.reap(h))
+	h.Flush()
+	missing := bytes
+	for _, c := range s.unusedOf(h) {
+		if !s.Whole {
+			missing -= c.Size()
+		} else if c.Size() >= bytes {
+			missing = 0
+		}
+	}
+	h.mu.Unlock()
+	if missing <= 0 {
 		return nil
 	}
-	bytes -= unused
-	size := block.RoundUp(bytes, s.Page)
-	if left := p.opt.MaxBytes - p.reserved; left >= max(bytes, s.Page) {
-		p.limited = p.limited || size > left
-		size = min(size, left&^(s.Page-1))
+	r.size = block.RoundUp(missing, s.Page)
+	err := p.addChunks(r, r.size)
+	if err != nil && isOutOfMemory(err) {
+		return p.refuse(r, err)
 	}
-	return p.addChunks(&request{heap: p.unowned, size: size}, size)
+	return err
 }
 
 // The size of the next whole chunk of a heap. A large heap grows geometrically, so that few chunks fragment it.

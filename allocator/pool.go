@@ -31,7 +31,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	p.unowned = newHeap(p, 0)
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
-		if err := p.preallocate(o.PreallocateBytes); err != nil {
+		if err := p.preallocate(o.PreallocateBytes, "PreallocateBytes"); err != nil {
 			return nil, undo.Both(fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close())
 		}
 	}
@@ -224,9 +224,9 @@ func (p *Pool) Segments() string {
 	return SegmentsVirtual
 }
 
-// Reserve reserves memory ahead, until at least bytes are unused that any stream may take without waiting;
-// with malloc segments they are in one segment. It may reserve more, up to a whole page. If the device or
-// the limit has too little memory the error is an [*OutOfMemoryError], and nothing is reserved.
+// Reserve reserves memory ahead, until any stream may take bytes without waiting; with malloc segments they are in
+// one segment. It counts only chunks that no work uses, and reserves whole pages. If the device or the limit has too
+// little memory for them the error is an [*OutOfMemoryError], and nothing is reserved.
 func (p *Pool) Reserve(bytes int64) error {
 	if bytes < 0 {
 		return ErrBadSize
@@ -236,14 +236,7 @@ func (p *Pool) Reserve(bytes int64) error {
 	if err := p.ready(); err != nil {
 		return err
 	}
-	r := &request{heap: p.unowned, bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: "Reserve"}
-	if r.driverErr = errTooLarge; bytes <= maxRequest {
-		r.driverErr = p.preallocate(bytes)
-	}
-	if r.driverErr == nil || r.driverErr != errTooLarge && !isOutOfMemory(r.driverErr) {
-		return r.driverErr
-	}
-	return p.outOfMemory(r)
+	return p.preallocate(bytes, "Reserve")
 }
 
 // AllocAligned implements [AlignedAllocator]. It takes a larger block if no free memory is in the right

@@ -45,6 +45,64 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestReserveCountsUnused has memory of no stream, or a limit, that is less than it seems. Reserve must not return
+// nil without the memory, and must reserve nothing if it fails.
+func TestReserveCountsUnused(t *testing.T) {
+	const page = 2 << 20
+	for _, c := range []struct {
+		name           string
+		limit, reserve int64
+		prepare        func(r *rig)
+		fails          bool
+	}{
+		{"pages that exceed the limit", page + page/2, page + page/4, func(*rig) {}, true},
+		{"pages within the limit", 2*page + page/2, page + page/4, func(*rig) {}, false},
+		{"a block that another stream uses", 2 * page, 2 * page, func(r *rig) {
+			b := r.alloc(2*page, 1)
+			r.must(r.pool.ReleaseStream(1))
+			r.must(r.Use(b, 2))
+			r.must(r.Free(b, 2))
+		}, true},
+		{"a block that another stream is done with", 2 * page, 2 * page, func(r *rig) {
+			b := r.alloc(2*page, 1)
+			r.must(r.pool.ReleaseStream(1))
+			r.must(r.Free(b, 2))
+			r.fake.Synchronize()
+		}, false},
+		{"fragments", 2 * page, page, func(r *rig) {
+			var blocks []allocator.Block
+			for range 4 {
+				blocks = append(blocks, r.alloc(page/2, 1))
+			}
+			r.freeAll([]allocator.Block{blocks[0], blocks[2]}, 1)
+			r.must(r.pool.ReleaseStream(1))
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, allocator.PoolOptions{MaxBytes: c.limit})
+			c.prepare(r)
+			before := r.Stats().Reserved
+			err := r.pool.Reserve(c.reserve)
+			var memory *allocator.OutOfMemoryError
+			if c.fails != (err != nil) || c.fails && (!errors.As(err, &memory) || r.Stats().Reserved != before) {
+				t.Errorf("Reserve: %v, and %d bytes reserved, before %d", err, r.Stats().Reserved, before)
+			}
+			if err == nil {
+				r.must(r.Free(r.alloc(c.reserve, 3), 3))
+			}
+			r.check()
+		})
+	}
+	r := newRig(t, allocator.PoolOptions{MaxBytes: 5 * page})
+	b := r.alloc(3*page, 1)
+	var memory *allocator.OutOfMemoryError
+	if err := r.pool.Reserve(4 * page); !errors.As(err, &memory) || !strings.Contains(memory.Advice, "a limit of 14680064 would be enough") {
+		t.Errorf("Reserve beyond the limit: %v", err)
+	}
+	r.must(r.Free(b, 1))
+	r.close()
+}
+
 // TestReserveAfterRefusal reserves memory after a request was refused at the limit. With another limit that
 // request would have changed what came later, so the next error advises no limit.
 func TestReserveAfterRefusal(t *testing.T) {

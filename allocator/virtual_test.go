@@ -71,12 +71,13 @@ func TestLimitOfAnySize(t *testing.T) {
 	}{
 		{"whole pages", 2 * page, 0, "", false, true, 2 * page},
 		{"pages and a half", 2*page + page/2, 0, "", false, true, 2 * page},
-		{"all pre-allocated", 2*page + page/2, 2*page + page/2, "", false, true, 2 * page},
-		{"a byte more than a page", page + 1, page + 1, "", false, true, page},
+		{"all pre-allocated", 2*page + page/2, 2 * page, "", false, true, 2 * page},
+		{"more pre-allocated than pages", 2*page + page/2, 2*page + 1, "", true, true, 0},
+		{"a byte more than a page", page + 1, page, "", false, true, page},
 		{"half a page", page / 2, 0, "", false, false, page / 2},
 		{"half a page, pre-allocated", page / 2, page / 2, "", false, false, page / 2},
 		{"a block", allocator.Alignment, 0, "", false, false, allocator.Alignment},
-		{"nearly two blocks, pre-allocated", 2*allocator.Alignment - 1, 2*allocator.Alignment - 1, "", false, false, allocator.Alignment},
+		{"nearly two blocks, pre-allocated", 2*allocator.Alignment - 1, 2*allocator.Alignment - 1, "", true, false, 0},
 		{"half a page, virtual", page / 2, 0, allocator.SegmentsVirtual, true, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
