@@ -265,7 +265,11 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 			return b, err
 		}
 	}
-	for _, keep := range [...]int64{p.reserved, p.reserved - block.RoundUp(r.size, p.space.Page), 0} {
+	most := p.reserved
+	if limit := p.opt.MaxBytes; limit > 0 { // SetMaxBytes may have lowered it
+		most = min(most, limit)
+	}
+	for _, keep := range [...]int64{p.reserved, most - block.RoundUp(r.size, p.space.Page), 0} {
 		if keep < p.reserved {
 			if !p.canRelease(r) {
 				break

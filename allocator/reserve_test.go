@@ -120,6 +120,31 @@ func TestReserveAfterRefusal(t *testing.T) {
 	r.close()
 }
 
+// TestLoweredLimit lowers the limit below what is reserved and unused. A request that fits in the limit is served
+// at once, and the pool gives back only what it must.
+func TestLoweredLimit(t *testing.T) {
+	const mib = 1 << 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, c := range []struct{ unit, bytes, least int64 }{
+			{2 * mib, 4 * mib, 32 * mib}, {2 * mib, 32 * mib, 32 * mib}, {16 * mib, 16 * mib, 32 * mib}, {64 * mib, 16 * mib, 16 * mib},
+		} {
+			r := newRig(t, allocator.PoolOptions{Segments: kind, Reuse: allocator.ReuseSameStream, MaxSegmentBytes: c.unit})
+			var blocks []allocator.Block
+			for range 64 * mib / c.unit {
+				blocks = append(blocks, r.alloc(c.unit, 1))
+			}
+			r.freeAll(blocks, 1)
+			r.must(r.pool.SetMaxBytes(32 * mib))
+			b := r.alloc(c.bytes, 2)
+			if got := r.Stats().Reserved; got < c.least || got > 32*mib {
+				t.Errorf("%s, %+v: %d bytes reserved, the limit is %d", kind, c, got, 32*mib)
+			}
+			r.must(r.Free(b, 2))
+			r.close()
+		}
+	}
+}
+
 func TestSetMaxBytes(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{MaxFraction: 0.5})
 	for _, most := range []int64{-1, 1} {
