@@ -21,7 +21,8 @@ func (r *rig) allocAligned(bytes, alignment int64, s allocator.Stream) allocator
 }
 
 // TestAlignedNeedsNoMore wants virtual segments of pages of 2 MiB to reserve for an aligned block what
-// they do for another, and the memory around it to serve others.
+// they do for another, and the memory around it to serve others. Free memory that its stream has serves without a
+// call of Reclaim, whose time grows with the streams of a program.
 func TestAlignedNeedsNoMore(t *testing.T) {
 	const mib, page = 1 << 20, 2 << 20
 	for _, c := range []struct {
@@ -41,7 +42,8 @@ func TestAlignedNeedsNoMore(t *testing.T) {
 		{"half a page", 0, 256, mib, mib, mib - 256, 2 * mib},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsVirtual, MaxBytes: c.limit})
+			reclaims := 0
+			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsVirtual, MaxBytes: c.limit, Reclaim: func() { reclaims++ }})
 			var blocks []allocator.Block
 			if c.before > 0 {
 				blocks = append(blocks, r.alloc(c.before, 1))
@@ -52,6 +54,9 @@ func TestAlignedNeedsNoMore(t *testing.T) {
 					t.Errorf("%d bytes reserved, want %d", got, c.reserved)
 				}
 				r.must(r.Free(b, 1))
+			}
+			if reclaims > 2 {
+				t.Errorf("%d calls of Reclaim", reclaims)
 			}
 			blocks = append(blocks, r.allocAligned(c.bytes, c.alignment, 1))
 			if c.after > 0 {

@@ -57,6 +57,9 @@ func (h *heap) handOut(n *block.Node, asked int64, s Stream, tag string) Block {
 	st.peak = max(st.peak, st.allocated)
 	st.classes[sizeClass(n.Size())].allocs++
 	n.State = live
+	if !h.changed {
+		h.noteChange()
+	}
 	return recordOf(n).handOut(n.Addr(), asked, s, tag)
 }
 
@@ -65,6 +68,18 @@ func (h *heap) free(r *record) {
 	r.gen++
 	h.stats.classes[sizeClass(r.node.Size())].frees++
 	h.stats.allocated -= r.node.Size()
+	if !h.changed {
+		h.noteChange()
+	}
+}
+
+// noteChange has the pool count h again.
+func (h *heap) noteChange() {
+	h.changed = true
+	c := &h.pool.changed
+	c.mu.Lock()
+	c.heaps = append(c.heaps, h)
+	c.mu.Unlock()
 }
 
 // each calls visit for every block of the heap, in any state.
@@ -161,6 +176,9 @@ func (h *heap) takeOverLive(from *heap, n *block.Node) {
 	h.stats.classes[class].allocs++
 	h.stats.allocated += n.Size()
 	h.stats.peak = max(h.stats.peak, h.stats.allocated)
+	if !h.changed {
+		h.noteChange()
+	}
 }
 
 // close removes everything from the heap.

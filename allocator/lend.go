@@ -33,9 +33,12 @@ func (p *Pool) lendersOf(r *request) []*heap {
 	if p.space.Whole {
 		least = r.size
 	}
-	for looks := min(lenderLooks, len(p.list)); looks > 0 && len(r.lenders) < mostLenders; looks-- {
-		p.lender = (p.lender + 1) % len(p.list)
-		p.addLender(r, p.list[p.lender], least)
+	all := p.space.Holders
+	for looks := min(lenderLooks, len(all)); looks > 0 && len(r.lenders) < mostLenders; looks-- {
+		p.lender = (p.lender + 1) % len(all)
+		if h := all[p.lender].Owner.(*heap); h != p.unowned {
+			p.addLender(r, h, least)
+		}
 	}
 	return r.lenders
 }

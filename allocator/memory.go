@@ -43,19 +43,17 @@ func (p *Pool) newSpace() (*space, error) {
 	return &space{Space: pages.Space{Driver: &p.driver, Page: page}}, nil
 }
 
-// countHeaps is the number of heaps that are counted for a request.
-const countHeaps = 32
-
-// count counts the bytes allocated of h and of some other heaps. If there are more, they take turns, so
-// the counts are of different times.
-func (p *Pool) count(h *heap) {
-	s := p.space
-	s.countHeap(p.unowned)
-	s.countHeap(h)
-	for range min(countHeaps, len(p.list)) {
-		s.turn = (s.turn + 1) % len(p.list)
-		s.countHeap(p.list[s.turn])
+// count counts the bytes allocated of the heaps that changed since they were counted.
+func (p *Pool) count() {
+	c := &p.changed
+	c.mu.Lock()
+	heaps := c.heaps
+	c.heaps = p.recount[:0]
+	c.mu.Unlock()
+	for _, h := range heaps {
+		p.space.countHeap(h)
 	}
+	p.recount = heaps
 }
 
 // fromSlack grows the heap, unless reserved bytes would then exceed the peak allocated by more than the slack. The
@@ -68,7 +66,7 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 		return p.growWhole(r)
 	}
 	s := p.space
-	p.count(r.heap)
+	p.count()
 	r.allocated = s.counted + r.size - r.spare
 	peak := max(s.peak, r.allocated)
 	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
@@ -92,7 +90,7 @@ func (p *Pool) slackFor(peak int64) int64 {
 	}
 	s := p.space
 	s.slack.Observe(s.Mappings, s.moves, s.requests)
-	return peak / s.slack.Share()
+	return s.slack.Bytes(peak, min(s.Moved-max(p.reserved-peak, 0), peak))
 }
 
 // growsBusy reports whether the pool may grow by bytes before it makes a stream wait for queued work of

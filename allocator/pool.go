@@ -29,6 +29,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 		return nil, err
 	}
 	p.unowned = newHeap(p, 0)
+	p.unowned.pages.Idle = true
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
 		if err := p.preallocate(o.PreallocateBytes, "PreallocateBytes"); err != nil {
@@ -253,6 +254,16 @@ func (p *Pool) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block
 	}
 	if p.strategy.Rigid {
 		return Block{}, fmt.Errorf("allocator: strategy %s aligns no block: %w", p.opt.Strategy, errors.ErrUnsupported)
+	}
+	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
+		h.mu.Lock()
+		h.Flush()
+		if n := h.TakeBest(blockSize(bytes), at); n != nil {
+			b := h.handOut(n, bytes, s, tag)
+			h.mu.Unlock()
+			return b, nil
+		}
+		h.mu.Unlock()
 	}
 	return p.allocSlowly(bytes, at, s, tag)
 }

@@ -41,11 +41,10 @@ func (p *Pool) Trim(keep int64) error {
 // forgetPeak makes the bytes allocated now the peak for slack.
 func (p *Pool) forgetPeak() {
 	p.collected = collection{}
+	p.count()
 	s := p.space
-	for h := range p.all {
-		s.countHeap(h)
-	}
 	s.peak = s.counted
+	s.ForgetMoved()
 }
 
 // release releases unused chunks until at most keep bytes are reserved. If one heap fails, the
@@ -92,9 +91,8 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 // idle returns an upper bound of the bytes that the pool could release if all queued work were done.
 // Caller holds p.mu.
 func (p *Pool) idle() int64 {
-	bytes := p.space.Kept()
-	p.everyHeap(func(h *heap) { bytes += h.Reserved() - h.stats.allocated })
-	return bytes
+	p.count()
+	return p.reserved - p.space.counted
 }
 
 // takeApart removes everything from h, for Close to release.
@@ -130,8 +128,12 @@ func (p *Pool) releaseChunks(h *heap, keep int64) error {
 	return nil
 }
 
-// With more than peakHeaps heaps, the peak is not summed exactly: the peak reserved is its bound.
-const peakHeaps = 64
+// With more than peakHeaps heaps, the peak is not summed exactly: the peak reserved is its bound. A request that is
+// refused at once searches no more than largestHeaps for the largest free block.
+const (
+	peakHeaps    = 64
+	largestHeaps = 4
+)
 
 // boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.
 func (p *Pool) boundPeak() {
@@ -422,10 +424,7 @@ func (p *Pool) passLimit(r *request) error {
 // refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
 // examines few heaps, and makes only driver calls that precede growth anyway.
 func (p *Pool) refuseEarly(r *request) error {
-	back := p.reserved
-	if len(p.list) <= peakHeaps {
-		back = p.idle()
-	}
+	back := p.idle()
 	switch {
 	case r.size <= back:
 	case p.beyondLimit(r.size - back):
@@ -452,15 +451,14 @@ func (p *Pool) refuse(r *request, why error) error {
 func (p *Pool) outOfMemory(r *request) error {
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
-		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
+		Reserved: p.reserved, LargestFree: -1, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
 	}
-	var unused int64
-	p.everyHeap(func(h *heap) {
-		e.Allocated += h.stats.allocated
-		unused += h.Reserved() - h.stats.allocated
-		e.LargestFree = max(e.LargestFree, h.largestFree())
-	})
-	e.Fragmentation = fragmentation(e.LargestFree, unused)
+	unused := p.idle() - p.space.Kept()
+	e.Allocated = p.space.counted
+	if r.last || len(p.list) <= largestHeaps {
+		p.everyHeap(func(h *heap) { e.LargestFree = max(e.LargestFree, h.largestFree()) })
+		e.Fragmentation = fragmentation(e.LargestFree, unused)
+	}
 	d := p.memInfo(r)
 	e.fromDevice(d.free, d.total, d.err)
 	switch {

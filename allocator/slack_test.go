@@ -66,6 +66,30 @@ func TestSlackAdapts(t *testing.T) {
 	}
 }
 
+// TestSlackOfWhatMoves has two new streams in each round take memory from another one, which takes it back. Most of
+// the memory never moves, so it needs no slack for moves.
+func TestSlackOfWhatMoves(t *testing.T) {
+	const gib, most = 1 << 30, 11 << 30
+	for _, streams := range []int{32, 1000} {
+		r := newRigOn(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
+		model := r.alloc(8*gib, 1)
+		for round := range 500 {
+			on := allocator.Stream(2 + 2*round%streams)
+			a, b := r.alloc(gib, on), r.alloc(gib, on+1)
+			r.must(r.Free(a, on))
+			r.must(r.Free(b, on+1))
+			r.must(r.Free(r.alloc(3*gib, 1), 1))
+			if round == 20 || round == 499 {
+				if s := r.Stats(); float64(s.PeakReserved) > 1.1*most {
+					t.Errorf("%d streams, round %d: %d bytes reserved for %d", streams, round, s.PeakReserved, int64(most))
+				}
+			}
+		}
+		r.must(r.Free(model, 1))
+		r.close()
+	}
+}
+
 // replacing describes how replaceBlocks uses a pool, and bounds the cost.
 type replacing struct {
 	blocks, streams int     // block i is of stream 1 + i%streams

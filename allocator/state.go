@@ -32,8 +32,18 @@ type Pool struct {
 	events   order.Events
 	strategy block.Strategy
 
+	changed struct { // since they were counted
+		mu    spin.Mutex
+		heaps []*heap
+	}
+
 	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
-	// several heaps be held. The locks of users and events are taken last.
+	// several heaps be held. The locks of users, events and changed are taken last.
+	//
+	// A request holds mu, and the locks of heaps that it searches, while it calls the driver: to order or query
+	// streams it holds those of all heaps involved, to create and map memory none. A Free that records an event,
+	// and RecordStream of a Poison, hold the lock of the block's heap. Other goroutines that want such a lock spin,
+	// then sleep: see package spin.
 	mu      sync.Mutex
 	driver  meter
 	space   *space
@@ -42,9 +52,10 @@ type Pool struct {
 	full    bool      // the driver, or the limit, refused the last request
 	limited bool      // the limit refused growth
 	list    []*heap   // all but unowned, in no order
-	lender  int       // in list: where the next search for memory begins
+	lender  int       // in space.Holders: where the next search for memory begins
 	past    heapStats // of heaps that were closed
 	sleep   sleep
+	recount []*heap // room for count
 
 	reserved, peakReserved int64 // bytes
 	threshold              int64 // bytes, of opt.GCThreshold
@@ -89,6 +100,7 @@ type heap struct {
 	into *heap
 
 	stats    heapStats
+	changed  bool     // stats did since they were counted: it is in Pool.changed
 	stitched *record  // blocks in stitches, by next
 	records  []record // not in use yet
 	waiting  order.Queue[*record]
@@ -236,7 +248,6 @@ type space struct {
 	peak     int64 // peak of bytes allocated, as far as counted
 	counted  int64 // bytes allocated, of each heap when it was last counted
 	requests int64 // up to then
-	turn     int   // in Pool.list: the next heap to be counted
 
 	moves int64 // requests that took memory of other streams
 	slack pages.Slack
@@ -291,6 +302,7 @@ func (s *space) countHeap(h *heap) {
 	h.mu.Lock()
 	allocs, _ := h.stats.counts()
 	bytes := h.stats.allocated
+	h.changed = false
 	h.mu.Unlock()
 	s.Looks++
 	s.requests += allocs - h.counted.requests
@@ -303,6 +315,7 @@ func (s *space) uncount(h *heap) {
 	allocs, _ := h.stats.counts()
 	s.requests += allocs - h.counted.requests
 	s.counted -= h.counted.bytes
+	h.counted = counted{}
 }
 
 // A need says what an attempt may do. Each need includes the earlier ones.

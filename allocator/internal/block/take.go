@@ -21,6 +21,9 @@ func (h *Heap) Take(size int64) *Node {
 // rigid.
 func (h *Heap) TakeBest(size int64, at Place) *Node {
 	var best *Node
+	if _, ok := h.place.(suspended); ok {
+		return nil
+	}
 	h.place.visit(size, func(n *Node) {
 		if n.size-at.Skip(n.addr) >= size && (best == nil || n.size < best.size) {
 			best = n

@@ -10,6 +10,10 @@ import (
 func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	first, last := run[0], run[len(run)-1]
 	g := &block.Range{Addr: first.addr, Size: int64(last.End() - first.addr), Small: small}
+	if h.Reserved() == 0 {
+		h.at = len(s.Holders)
+		s.Holders = append(s.Holders, h)
+	}
 	n := h.Hold(g)
 	for _, c := range run {
 		c.rng, c.holder = g, h
@@ -76,13 +80,44 @@ func (s *Space) Detach(h *Holder, run []*Chunk) {
 	if rest := h.Remove(n, run[0].rng); rest != nil {
 		s.relabel(rest, rest, h)
 	}
+	if h.Reserved() == 0 {
+		s.unlist(h)
+	}
+}
+
+// unlist removes h, which has no chunks now, from Holders.
+func (s *Space) unlist(h *Holder) {
+	last := len(s.Holders) - 1
+	s.Holders[h.at], s.Holders[last].at = s.Holders[last], h.at
+	s.Holders = s.Holders[:last]
 }
 
 // Move moves run, neighbouring unused chunks of one range, from their holder to h.
 func (s *Space) Move(h *Holder, run []*Chunk, small bool) {
 	run = slices.Clone(run)
+	if from := run[0].holder; from != h && !from.Idle {
+		s.noteMoved(run)
+	}
 	s.Detach(run[0].holder, run)
 	s.Attach(h, run, small)
+}
+
+// noteMoved counts chunks in Moved.
+func (s *Space) noteMoved(chunks []*Chunk) {
+	for _, c := range chunks {
+		if !c.moved {
+			c.moved = true
+			s.Moved += c.size
+		}
+	}
+}
+
+// ForgetMoved makes Moved 0.
+func (s *Space) ForgetMoved() {
+	for _, c := range s.chunks {
+		c.moved = false
+	}
+	s.Moved = 0
 }
 
 // Merge moves all chunks of from to h, after which from is gone. It calls moved for the blocks that are
@@ -90,6 +125,13 @@ func (s *Space) Move(h *Holder, run []*Chunk, small bool) {
 func (s *Space) Merge(h, from *Holder, moved func(n *block.Node)) {
 	from.forget()
 	from.ForgetChanges()
+	if from.Reserved() > 0 {
+		if h.Reserved() == 0 { // h takes its place
+			h.at, s.Holders[from.at] = from.at, h
+		} else {
+			s.unlist(from)
+		}
+	}
 	for g := range from.Ranges {
 		h.TakeOver(from.Heap, g, moved)
 		s.relabel(g, g, h)

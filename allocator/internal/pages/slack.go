@@ -35,6 +35,7 @@ var stitchBurst int64 = 4096
 // Slack chooses the slack, by the driver calls that the pool made for lack of it.
 type Slack struct {
 	step      int   // in slackShares
+	stitched  int   // the step of the share of all memory: at most step
 	stitching int64 // chunks mapped beyond one in requestsPerMapped requests, times that number
 	moving    int64 // moves beyond one in requestsPerMove requests, times that number
 	since     int64 // requests when step changed last
@@ -44,8 +45,11 @@ type Slack struct {
 	mappings, moves, requests int64
 }
 
-// Share returns n if slack is 1/n of the peak.
-func (s *Slack) Share() int64 { return slackShares[s.step] }
+// Bytes returns the slack of a pool of which moving bytes move between streams. Memory that stays with its stream
+// needs none for moves, and would only make that slack larger: so what moves has a share of its own.
+func (s *Slack) Bytes(peak, moving int64) int64 {
+	return max(peak/slackShares[s.stitched], moving/slackShares[s.step])
+}
 
 // Observe adjusts the slack. The arguments are totals: chunks mapped in stitches, moves between streams,
 // requests.
@@ -56,6 +60,7 @@ func (s *Slack) Observe(mappings, moves, requests int64) {
 	s.mappings, s.moves, s.requests = mappings, moves, requests
 	switch {
 	case s.stitching > requestsPerMapped*stitchBurst:
+		s.stitched = min(s.stitched+1, mostForStitches)
 		s.change(max(min(s.step+1, mostForStitches), s.step))
 	case s.moving > requestsPerMove*moveBurst:
 		s.change(min(max(s.step+1, leastForMoves), len(slackShares)-1))
@@ -68,5 +73,6 @@ func (s *Slack) Observe(mappings, moves, requests int64) {
 func (s *Slack) change(step int) {
 	s.Grew = s.Grew || step > s.step
 	s.step, s.since = step, s.requests
+	s.stitched = min(s.stitched, step)
 	s.stitching, s.moving = 0, 0
 }

@@ -25,14 +25,29 @@ func TestSlackSteps(t *testing.T) {
 		{"calm for long", 2000, 0, 0, 2, 64},
 	} {
 		var k Slack
-		for k.Share() != c.from {
+		for slackShares[k.step] != c.from {
 			k.step++
 		}
 		for round := int64(1); round <= c.rounds; round++ {
 			k.Observe(round*c.mappings, round*c.moves, round*1000)
 		}
-		if got := k.Share(); got != c.want {
+		if got := slackShares[k.step]; got != c.want {
 			t.Errorf("%s: one part in %d becomes one in %d, want %d", c.name, c.from, got, c.want)
+		}
+	}
+}
+
+// TestSlackBytes has slack for stitches as a share of all memory, and for moves as a share of what moves.
+func TestSlackBytes(t *testing.T) {
+	for _, c := range []struct{ mappings, moves, moving, want int64 }{
+		{0, 0, 0, 10}, {0, 0, 640, 10}, {0, 120, 0, 10}, {0, 120, 640, 320}, {1000, 0, 0, 213}, {1000, 120, 640, 320},
+	} {
+		var s Slack
+		for round := range int64(100) {
+			s.Observe(round*c.mappings, round*c.moves, round*1000)
+		}
+		if got := s.Bytes(640, c.moving); got != c.want {
+			t.Errorf("%+v: slack of %d bytes", c, got)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Chunk struct {
 	listed     bool
 	place      int       // in Holder.chunks
 	stitches   []*Stitch // that it is mapped in, the oldest first
+	moved      bool      // counted in Space.Moved
 
 	// Of a space that sleeps:
 
@@ -53,8 +54,10 @@ type Holder struct {
 	*block.Heap
 	Owner any  // of the holder
 	Gone  bool // another holder took over everything
+	Idle  bool // no work uses its free memory: what leaves it does not count as moved
 
 	zone *zone // of its new chunks; nil: it made none
+	at   int   // in Space.Holders
 
 	// The free-chunk index; see Space.Update.
 	chunks []*Chunk // with a free end, in no order
@@ -85,6 +88,9 @@ type Space struct {
 	Mappings int64 // of chunks in stitches, so far
 	Stitched int64 // stitches, so far
 	Looks    int   // at chunks and stitches, so far
+	Moved    int64 // bytes of the chunks that went from one stream to another
+
+	Holders []*Holder // with chunks, in no order
 
 	chunks []*Chunk    // by address
 	least  int64       // bytes of the smallest whole chunk so far
@@ -290,6 +296,9 @@ func (s *Space) unmap(c *Chunk) error {
 func (s *Space) remove(c *Chunk) error {
 	at := s.index(c.addr)
 	s.chunks = slices.Delete(s.chunks, at, at+1)
+	if c.moved {
+		s.Moved -= c.size
+	}
 	for _, z := range s.zones {
 		if z.addr+uintptr(z.next) == c.End() {
 			z.next = 0
