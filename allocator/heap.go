@@ -63,14 +63,11 @@ func (h *heap) handOut(n *block.Node, asked int64, s Stream, tag string) Block {
 	return recordOf(n).handOut(n.Addr(), asked, s, tag)
 }
 
-// free marks r as freed. Its memory is not free yet.
+// free marks r as freed. Its memory is not free yet. The caller notes the change: so free is inlined.
 func (h *heap) free(r *record) {
 	r.gen++
 	h.stats.classes[sizeClass(r.node.Size())].frees++
 	h.stats.allocated -= r.node.Size()
-	if !h.changed {
-		h.noteChange()
-	}
 }
 
 // noteChange has the pool count h again.
@@ -140,6 +137,9 @@ func (h *heap) freeForeign(r *record, s Stream) error {
 	h.waiting.Observe(class, h.stats.classes[class].allocs)
 	users.Forget(&r.users)
 	h.free(r)
+	if !h.changed {
+		h.noteChange()
+	}
 	if item == nil {
 		h.Recycle(&r.node)
 	} else {

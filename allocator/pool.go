@@ -80,6 +80,9 @@ func (p *Pool) Free(b Block, s Stream) error {
 	}
 	if s == h.stream && len(r.users) == 0 && h != p.unowned {
 		h.free(r)
+		if !h.changed {
+			h.noteChange()
+		}
 		h.Recycle(n)
 		h.mu.Unlock()
 		return nil

@@ -235,30 +235,9 @@ func (p *Pool) makeRoom(r *request, keep int64) {
 	}
 }
 
-// canRelease reports whether the memory that the pool may release can be enough for a request.
+// canRelease reports whether the memory that the pool may release can be enough for a request: of whole chunks all
+// unused ones, of pages those that the request lacks.
 func (p *Pool) canRelease(r *request) bool {
-	if p.space.Whole {
-		return p.noRoom(r, r.size, p.unusedBytes()) == nil
-	}
-	missing := p.missing(r)
-	return missing <= 0 || p.noRoom(r, missing, p.space.Kept()) == nil
-}
-
-// unusedBytes returns the bytes of chunks that may be released.
-func (p *Pool) unusedBytes() (bytes int64) {
-	if p.opt.KeepMapped {
-		return 0
-	}
-	p.everyHeap(func(h *heap) {
-		for _, c := range p.space.unusedOf(h) {
-			bytes += c.Size()
-		}
-	})
-	return bytes
-}
-
-// missing returns the bytes that the request needs beyond the unused chunks of all heaps.
-func (p *Pool) missing(r *request) int64 {
 	s, h := p.space, r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,8 +252,15 @@ func (p *Pool) missing(r *request) int64 {
 			each.mu.Unlock()
 		}
 	}
-	_, missing := s.Fragments(&h.pages, r.size, r.grain)
-	return missing
+	if !s.Whole {
+		_, missing := s.Fragments(&h.pages, r.size, r.grain)
+		return missing <= 0 || p.noRoom(r, missing, s.Kept()) == nil
+	}
+	var unused int64
+	for _, c := range s.Unused() {
+		unused += c.Size()
+	}
+	return !p.opt.KeepMapped && p.noRoom(r, r.size, unused) == nil
 }
 
 // peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.

@@ -90,7 +90,8 @@ func (p *Pool) everyHeap(visit func(h *heap)) {
 // Pool.unowned is of no stream: no work is pending on its free blocks. mu guards everything in a heap,
 // with the records of its blocks, unless a comment says otherwise. Methods are called with mu held.
 type heap struct {
-	mu spin.Mutex
+	mu      spin.Mutex
+	changed bool // stats did since they were counted: it is in Pool.changed
 	block.Heap
 	pool   *Pool
 	stream Stream
@@ -100,7 +101,6 @@ type heap struct {
 	into *heap
 
 	stats    heapStats
-	changed  bool     // stats did since they were counted: it is in Pool.changed
 	stitched *record  // blocks in stitches, by next
 	records  []record // not in use yet
 	waiting  order.Queue[*record]
