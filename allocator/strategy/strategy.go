@@ -26,10 +26,12 @@
 // Their time does not depend on n, or hardly:
 //
 //   - buddy cuts blocks of powers of two in halves, and has a list of free ones for each power. Only the other
-//     half can join a freed block, and one bit of the address tells on which side it is. A request for 257
-//     bytes takes 512: loss within blocks is internal fragmentation.
+//     half can join a freed block, and one bit of the address tells on which side it is: the address of the one
+//     is that of the other with the bit of their size flipped. A request for 257 bytes takes 512: loss within
+//     blocks is internal fragmentation. Tensors often have powers of two of bytes, and then lose nothing.
 //   - sizeclass rounds sizes to eight classes for each power of two. A freed block serves the next request of
-//     its class as it is. This suits trainings, which ask for the same sizes in every step.
+//     its class as it is. This suits trainings, which ask for the same sizes in every step. Freed memory stays
+//     in the pool, so a monitor shows it as used until Trim (in PyTorch empty_cache) gives it back.
 //   - slab cuts many blocks of one class from a large one, up to 32 KiB each. For larger requests it is tlsf,
 //     as most allocators of today have classes for small sizes and a general way for large ones.
 //   - tlsf, the default, does not round. It finds a list by two bit scans, and takes nearly the best fit.
@@ -38,6 +40,30 @@
 // A pool with virtual segments does what no strategy can: if no block is large enough, it maps pieces of
 // free memory at adjacent addresses. So fragments cost time rather than memory, and the strategy matters less
 // than in a heap whose memory cannot move.
+//
+// # What trainings do
+//
+// A training step allocates the same activations and gradients as the last one, so fragments come from what
+// differs between steps: sequences of other lengths, a validation, a checkpoint that outlives the step. Mixed
+// precision has more and smaller blocks; recomputed activations are freed and requested more often, but fewer
+// live at once. A job that runs out of memory although the device has some free has fragments: Pool.Detail and
+// MapOf show them. It helps to allocate what lives long first, to update in place, and to keep shapes few.
+//
+// # Threads
+//
+// Alloc and Free both change the lists, so a lock for readers and writers gains nothing. CPU allocators such as
+// tcmalloc and jemalloc keep a cache for each thread, since any thread may use any memory at once. On a GPU the
+// stream decides: freed memory serves the same stream without waiting, whichever thread asks. So the pool has a
+// heap with a lock for each stream, and threads with streams of their own do not meet. One lock for all, as in
+// PyTorch, is enough as long as it is held for a moment. A list changed by compare-and-swap cannot
+// also split and join neighbours, which takes several changes at once.
+//
+// # Unified memory
+//
+// Memory of cudaMallocManaged has one address for CPU and GPU; a fault migrates its pages, of 4 to 64 KiB, to
+// where they are touched, unless cudaMemPrefetchAsync did so before. A program may then use more than the device
+// has, but kernels wait for faults, so trainings and inference keep their memory on the device. A pool
+// decides which addresses are free, and unified memory where their pages are, so each is of use without the other.
 //
 // # Your own
 //
