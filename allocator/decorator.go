@@ -32,8 +32,31 @@ func As[T any](a Allocator) (T, bool) {
 	return none, false
 }
 
-// A decorator passes every call to the Allocator that it wraps.
-type decorator struct{ Allocator }
+// A decorator passes every call to the Allocator that it wraps. It is part of outer, whose allocAt and freeSized
+// serve Alloc, AllocAligned and Free.
+type decorator struct {
+	Allocator
+	outer interface {
+		placer
+		sizedFreer
+	}
+}
+
+// Alloc implements [Allocator].
+func (d decorator) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	return d.outer.allocAt(bytes, block.Place{}, s, tag)
+}
+
+// AllocAligned implements [AlignedAllocator] if the wrapped allocator does. A block from it counts like others.
+func (d decorator) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
+	return allocAligned(d.outer, bytes, alignment, s, tag)
+}
+
+// Free implements [Allocator].
+func (d decorator) Free(b Block, s Stream) error {
+	_, err := d.outer.freeSized(b, s)
+	return err
+}
 
 // Unwrap returns the wrapped allocator.
 func (d decorator) Unwrap() Allocator { return d.Allocator }
@@ -94,18 +117,15 @@ func sized(a Allocator) Allocator {
 	if _, ok := a.(sizedFreer); ok {
 		return a
 	}
-	return &sizes{decorator: decorator{a}, blocks: newHandedOut()}
+	z := &sizes{blocks: newHandedOut()}
+	z.decorator = decorator{a, z}
+	return z
 }
 
 // sizes makes an Allocator a sizedFreer: it remembers the size of each block.
 type sizes struct {
 	decorator
 	blocks handedOut
-}
-
-// Alloc implements [Allocator].
-func (z *sizes) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	return z.allocAt(bytes, block.Place{}, s, tag)
 }
 
 // allocAt implements placer.
@@ -115,12 +135,6 @@ func (z *sizes) allocAt(bytes int64, at block.Place, s Stream, tag string) (Bloc
 		z.blocks.add(b, handed{bytes: bytes})
 	}
 	return b, err
-}
-
-// Free implements [Allocator].
-func (z *sizes) Free(b Block, s Stream) error {
-	_, err := z.freeSized(b, s)
-	return err
 }
 
 func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
@@ -178,9 +192,10 @@ var start = time.Now()
 // NewTimed returns a with a stopwatch.
 func NewTimed(a Allocator) *Timed {
 	t := &Timed{
-		decorator: decorator{sized(a)}, below: math.MaxUint32 / sampleEvery,
-		now: func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
+		below: math.MaxUint32 / sampleEvery,
+		now:   func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
 	}
+	t.decorator = decorator{sized(a), t}
 	t.driver, t.cost = t.driverMeter(), clockCost(t.now)
 	if t.driver != nil {
 		t.driver.clock.CompareAndSwap(nil, &t.now)
@@ -201,16 +216,6 @@ func clockCost(now clock) time.Duration {
 
 // Time returns the time spent in Alloc and Free so far, summed over goroutines.
 func (t *Timed) Time() time.Duration { return time.Duration(max(t.spent.Load(), 0)) }
-
-// Alloc implements [Allocator].
-func (t *Timed) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	return t.allocAt(bytes, block.Place{}, s, tag)
-}
-
-// AllocAligned implements [AlignedAllocator] if the wrapped allocator does. Its time counts.
-func (t *Timed) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
-	return allocAligned(t, bytes, alignment, s, tag)
-}
 
 // allocAt implements placer.
 func (t *Timed) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {

@@ -27,7 +27,8 @@ type Limit struct {
 // NewLimit returns a with a limit of most bytes; one of 0 or less refuses every request, and
 // math.MaxInt64 none, so that only tags have limits. Blocks of a itself must not be freed through it.
 func NewLimit(a Allocator, most int64) *Limit {
-	l := &Limit{decorator: decorator{sized(a)}, tagged: newHandedOut()}
+	l := &Limit{tagged: newHandedOut()}
+	l.decorator = decorator{sized(a), l}
 	l.all.most.Store(most)
 	return l
 }
@@ -83,16 +84,6 @@ func (b *budget) give(size int64) {
 	}
 }
 
-// Alloc implements [Allocator].
-func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	return l.allocAt(bytes, block.Place{}, s, tag)
-}
-
-// AllocAligned implements [AlignedAllocator] if the wrapped allocator does. The block counts like others.
-func (l *Limit) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
-	return allocAligned(l, bytes, alignment, s, tag)
-}
-
 // allocAt implements placer.
 func (l *Limit) allocAt(bytes int64, at block.Place, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
@@ -143,12 +134,6 @@ func (l *Limit) refuse(bytes int64, s Stream, tag string, why noMemory) *OutOfMe
 		e.Limit = 0
 	}
 	return e
-}
-
-// Free implements [Allocator].
-func (l *Limit) Free(b Block, s Stream) error {
-	_, err := l.freeSized(b, s)
-	return err
 }
 
 func (l *Limit) freeSized(b Block, s Stream) (bytes int64, err error) {

@@ -20,7 +20,7 @@ type Filler interface {
 // A Poison is an Allocator that exposes wrong uses of memory: a block is full of NaNs until
 // it is written and again after it is freed, and lies between two red zones that Free
 // compares. Every Free waits for its stream. Each block takes poisonExtra bytes more, which
-// the statistics include.
+// the statistics include. A block whose red zones were written to is freed, and Free returns a [*RedzoneError].
 //
 // Free writes and compares in the order of the stream that it is passed. That stream first
 // waits, on the device, for the streams named with RecordStream. If the allocator cannot make
@@ -45,7 +45,9 @@ const (
 
 // NewPoison returns a with poison that f writes.
 func NewPoison(a Allocator, f Filler) *Poison {
-	return &Poison{decorator: decorator{a}, filler: f, blocks: newHandedOut()}
+	p := &Poison{filler: f, blocks: newHandedOut()}
+	p.decorator = decorator{a, p}
+	return p
 }
 
 // driverMeter implements metered: f makes every call long.
@@ -63,16 +65,6 @@ func inner(b Block) Block {
 func zones(addr uintptr, bytes int64) (words int64, after uintptr) {
 	words = block.RoundUp(bytes, 4)
 	return words, addr + uintptr(words)
-}
-
-// Alloc implements [Allocator].
-func (p *Poison) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	return p.allocAt(bytes, block.Place{}, s, tag)
-}
-
-// AllocAligned implements [AlignedAllocator] if the wrapped allocator is of this package and does.
-func (p *Poison) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
-	return allocAligned(p, bytes, alignment, s, tag)
 }
 
 // allocAt implements placer.
@@ -110,13 +102,6 @@ func (p *Poison) allocAt(bytes int64, at block.Place, s Stream, tag string) (Blo
 	}
 	p.blocks.add(b, handed{bytes: bytes, stream: s, tag: tag})
 	return b, nil
-}
-
-// Free implements [Allocator]. It frees a block whose red zones were written to, and
-// returns a [*RedzoneError].
-func (p *Poison) Free(b Block, s Stream) error {
-	_, err := p.freeSized(b, s)
-	return err
 }
 
 func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {

@@ -76,9 +76,10 @@ type TraceEvent struct {
 // call a during NewTrace.
 func NewTrace(a Allocator, capacity int) *Trace {
 	t := &Trace{
-		decorator: decorator{a}, begin: time.Now(), blocks: newHandedOut(),
+		begin: time.Now(), blocks: newHandedOut(),
 		before: newHandedOut(), ring: make([]TraceEvent, max(capacity, 1)),
 	}
+	t.decorator = decorator{a, t}
 	for _, b := range a.Live() {
 		t.before.add(Block{Addr: b.Addr}, handed{bytes: b.Bytes, tag: b.Tag})
 		t.live += b.Bytes
@@ -99,17 +100,6 @@ func (t *Trace) Each(f func(TraceEvent)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.each = f
-}
-
-// Alloc implements [Allocator].
-func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	return t.allocAt(bytes, block.Place{}, s, tag)
-}
-
-// AllocAligned implements [AlignedAllocator] if the wrapped allocator does. The event does not tell the
-// alignment.
-func (t *Trace) AllocAligned(bytes, alignment int64, s Stream, tag string) (Block, error) {
-	return allocAligned(t, bytes, alignment, s, tag)
 }
 
 // allocAt implements placer.
@@ -134,13 +124,8 @@ func (t *Trace) allocAt(bytes int64, at block.Place, s Stream, tag string) (Bloc
 	return b, err
 }
 
-// Free implements [Allocator]. A Free that fails is no event. The event precedes the
-// call, so no later use of the memory is traced before it.
-func (t *Trace) Free(b Block, s Stream) error {
-	_, err := t.freeSized(b, s)
-	return err
-}
-
+// freeSized implements sizedFreer. A Free that fails is no event. The event precedes the call, so no later use of
+// the memory is traced before it.
 func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 	of, as := &t.blocks, b
 	h, err := of.take(as)
