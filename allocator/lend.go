@@ -230,7 +230,10 @@ func (p *Pool) gatherOnce(r *request, lenders []*heap, stitch bool) (b *Block, p
 		}
 	}
 	s, h := p.space, r.heap
-	s.search(heaps)
+	s.Search()
+	for _, h := range heaps {
+		s.Include(&h.pages)
+	}
 	spans, at := r.find(s, len(heaps) > 1, stitch)
 	if len(spans) == 0 {
 		return nil, nil, nil

@@ -137,31 +137,22 @@ func (l *Limit) refuse(bytes int64, s Stream, tag string, why noMemory) *OutOfMe
 }
 
 func (l *Limit) freeSized(b Block, s Stream) (bytes int64, err error) {
+	var h *handed
 	if l.tags.Load() != nil {
-		return l.freeTagged(b, s)
-	}
-	bytes, err = freeSized(l.Allocator, b, s)
-	if freed(err) {
-		l.all.give(blockSize(bytes))
-	}
-	return bytes, err
-}
-
-// freeTagged is freeSized if tags have limits.
-func (l *Limit) freeTagged(b Block, s Stream) (bytes int64, err error) {
-	h, err := l.tagged.take(b)
-	if err != nil {
-		return 0, err
-	}
-	bytes, err = freeSized(l.Allocator, b, s)
-	if freed(err) {
-		l.all.give(blockSize(bytes))
-		if h != nil {
-			l.budgetOf(h.tag).give(blockSize(h.bytes))
+		if h, err = l.tagged.take(b); err != nil {
+			return 0, err
 		}
 	}
+	bytes, err = freeSized(l.Allocator, b, s)
+	gone := freed(err)
+	if gone {
+		l.all.give(blockSize(bytes))
+	}
 	if h != nil {
-		l.tagged.done(b, h, freed(err))
+		if gone {
+			l.budgetOf(h.tag).give(blockSize(h.bytes))
+		}
+		l.tagged.done(b, h, gone)
 	}
 	return bytes, err
 }

@@ -164,7 +164,7 @@ func (s *space) ranges(p *Pool) []MapSegment {
 	for addr, bytes := range s.Zones {
 		segments = append(segments, MapSegment{Addr: addr, Bytes: bytes, Kind: SegmentsVirtual, Stream: streams[addr], Page: s.Page})
 	}
-	for t := range s.Stitches {
+	for _, t := range s.Stitches {
 		segments = append(segments, MapSegment{Addr: t.Addr, Bytes: t.Size, Kind: MapStitch, Page: s.Page})
 	}
 	return segments
@@ -180,7 +180,7 @@ func (s *space) holes(hole MapBlock) (holes []MapBlock) {
 			at = to
 		}
 	}
-	for t := range s.Stitches {
+	for _, t := range s.Stitches {
 		if hole.Addr < t.Addr || hole.Addr >= t.Addr+uintptr(t.Size) {
 			continue
 		}

@@ -201,7 +201,7 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 // chunks are whole, one of them has. It reserves all that is missing, or nothing.
 func (p *Pool) preallocate(bytes int64, tag string) error {
 	s, h := p.space, p.unowned
-	r := &request{heap: h, bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: tag, upkeep: upkeepCalls}
+	r := &request{heap: h, bytes: bytes, size: blockSize(min(bytes, maxRequest)), tag: tag, upkeep: upkeepCalls, last: true}
 	if bytes > maxRequest {
 		return p.refuse(r, errTooLarge)
 	}

@@ -218,7 +218,7 @@ func (p *Pool) collect(r *request, bytes int64) {
 	}
 	p.makeRoom(r, p.threshold-bytes)
 	c := &p.collected
-	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
+	if peak := max(p.space.peak, p.space.counted+r.size); peak > c.peak+c.peak/collectShare {
 		c.at, c.peak = 0, peak
 	} else {
 		c.at = grown + grown/collectShare
@@ -261,19 +261,6 @@ func (p *Pool) canRelease(r *request) bool {
 		unused += c.Size()
 	}
 	return !p.opt.KeepMapped && p.noRoom(r, r.size, unused) == nil
-}
-
-// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
-func (p *Pool) peakWith(r *request) int64 {
-	peak := p.pastPeak
-	p.everyHeap(func(h *heap) {
-		most := h.stats.peak
-		if h == r.heap {
-			most = max(most, h.stats.allocated+r.size)
-		}
-		peak += most
-	})
-	return peak
 }
 
 // dropKeeps is the number of upkeepCalls that unmapStitches leaves for the search.
@@ -453,16 +440,10 @@ func (p *Pool) outOfMemory(r *request) error {
 	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size:
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	default:
-		e.advise(p.limitFor(r, d), unused)
+		if p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
+			r.enough = 0 // another limit changes the threshold of collections too, or the device has too little
+		}
+		e.advise(r.enough, unused)
 	}
 	return e
-}
-
-// limitFor returns the limit with which the same calls would have succeeded, or 0 if it is not known: with
-// another limit, the threshold of collections and a limit that is a fraction would change too.
-func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
-	if r.enough == 0 || p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
-		return 0
-	}
-	return r.enough
 }

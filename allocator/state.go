@@ -283,14 +283,6 @@ type savedSpan struct {
 	host uintptr
 }
 
-// search is Search for heaps.
-func (s *space) search(heaps []*heap) {
-	s.Search()
-	for _, h := range heaps {
-		s.Include(&h.pages)
-	}
-}
-
 // unusedOf returns the unused chunks of h, whose lock is held, by address.
 func (s *space) unusedOf(h *heap) []*pages.Chunk {
 	s.Search(&h.pages)

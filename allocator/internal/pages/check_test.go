@@ -32,7 +32,7 @@ func (s *Space) Check() error {
 		return fmt.Errorf("pages of %d bytes, counted %d", held, s.Held)
 	}
 	mapped := 0
-	for _, t := range s.stitches {
+	for _, t := range s.Stitches {
 		for range t.Mapped {
 			mapped++
 		}

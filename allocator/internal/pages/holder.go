@@ -96,20 +96,15 @@ func (s *Space) unlist(h *Holder) {
 func (s *Space) Move(h *Holder, run []*Chunk, small bool) {
 	run = slices.Clone(run)
 	if from := run[0].holder; from != h && !from.Idle {
-		s.noteMoved(run)
+		for _, c := range run {
+			if !c.moved {
+				c.moved = true
+				s.Moved += c.size
+			}
+		}
 	}
 	s.Detach(run[0].holder, run)
 	s.Attach(h, run, small)
-}
-
-// noteMoved counts chunks in Moved.
-func (s *Space) noteMoved(chunks []*Chunk) {
-	for _, c := range chunks {
-		if !c.moved {
-			c.moved = true
-			s.Moved += c.size
-		}
-	}
 }
 
 // ForgetMoved makes Moved 0.

@@ -9,7 +9,7 @@ package pages
 func (s *Space) Sleep(errs *[]error) {
 	s.ReleaseKept(errs)
 	refused := map[*Chunk]bool{}
-	for _, t := range s.stitches {
+	for _, t := range s.Stitches {
 		for i := range t.chunks {
 			m := &t.chunks[i]
 			if m.Chunk == nil || m.unmapped {
@@ -57,7 +57,7 @@ func (s *Space) Wake() error {
 			return err
 		}
 	}
-	for _, t := range s.stitches {
+	for _, t := range s.Stitches {
 		for i := range t.chunks {
 			m := &t.chunks[i]
 			if !m.unmapped {

@@ -98,10 +98,11 @@ type Space struct {
 	spare  []*zone     // of holders that are gone
 	kept   []keptPages // which the driver did not take back, for a later try
 
-	stitches []*Stitch // the oldest first
-	tried    int       // stitches that were begun, so far
-	mapped   int       // chunks in all stitches, each as often as it is mapped
-	uses     int       // of stitches, so far
+	Stitches []*Stitch // the oldest first
+
+	tried  int // stitches that were begun, so far
+	mapped int // chunks in all stitches, each as often as it is mapped
+	uses   int // of stitches, so far
 
 	searches int       // so far
 	searched []*Holder // by the last one
@@ -344,12 +345,12 @@ func (s *Space) ReleaseKept(errs *[]error) {
 
 // IsEmpty reports whether the driver has taken everything back.
 func (s *Space) IsEmpty() bool {
-	return len(s.chunks)+len(s.stitches)+len(s.zones)+len(s.kept) == 0
+	return len(s.chunks)+len(s.Stitches)+len(s.zones)+len(s.kept) == 0
 }
 
 // Close releases everything; what the driver does not take remains for another Close.
 func (s *Space) Close(errs *[]error) {
-	for _, t := range slices.Clone(s.stitches) {
+	for _, t := range slices.Clone(s.Stitches) {
 		if err := s.Unstitch(t); err != nil {
 			*errs = append(*errs, err)
 		}

@@ -36,9 +36,9 @@ func (s *Space) someStitches() []*Stitch {
 	s.some = s.some[:0]
 	for _, h := range s.searched {
 		for _, c := range h.chunks {
-			if s.some = append(s.some, c.stitches...); len(s.some) > len(s.stitches)/sortShare {
-				s.Looks += len(s.stitches)
-				return s.stitches
+			if s.some = append(s.some, c.stitches...); len(s.some) > len(s.Stitches)/sortShare {
+				s.Looks += len(s.Stitches)
+				return s.Stitches
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Space) Stitch(parts []*block.Node) (Location, error) {
 		return Location{}, err
 	}
 	s.Stitched++
-	s.stitches = append(s.stitches, t)
+	s.Stitches = append(s.Stitches, t)
 	at := t.Addr
 	for i, c := range chunks {
 		if err := s.Driver.MapPages(at, c.pages, c.size); err != nil {
@@ -125,13 +125,13 @@ func (s *Space) UnstitchSome(t *Stitch, calls *int) (gone bool, err error) {
 		return false, err
 	}
 	t.Leaving = false
-	s.stitches = slices.DeleteFunc(s.stitches, func(o *Stitch) bool { return o == t })
+	s.Stitches = slices.DeleteFunc(s.Stitches, func(o *Stitch) bool { return o == t })
 	return true, nil
 }
 
 // DropEmpty unmaps the stitches whose chunks are all released.
 func (s *Space) DropEmpty(errs *[]error) {
-	for _, t := range slices.Clone(s.stitches) {
+	for _, t := range slices.Clone(s.Stitches) {
 		if !slices.ContainsFunc(t.chunks, func(c Mapped) bool { return c.Chunk != nil }) {
 			if err := s.Unstitch(t); err != nil {
 				*errs = append(*errs, err)
@@ -174,7 +174,7 @@ func (s *Space) Excess() int {
 
 // Idle returns the stitches without blocks, least recently used first.
 func (s *Space) Idle() (idle []*Stitch) {
-	for _, t := range s.stitches {
+	for _, t := range s.Stitches {
 		if t.Blocks.Load() == 0 {
 			idle = append(idle, t)
 		}
@@ -216,13 +216,4 @@ func (s *Space) MappedAt(t *Stitch, lo, hi uintptr) (mapped []Mapped) {
 		}
 	}
 	return mapped
-}
-
-// Stitches calls yield for every stitch.
-func (s *Space) Stitches(yield func(t *Stitch) bool) {
-	for _, t := range s.stitches {
-		if !yield(t) {
-			return
-		}
-	}
 }
