@@ -71,19 +71,6 @@ func TestReadImages(t *testing.T) {
 	}
 }
 
-func TestReadLabels(t *testing.T) {
-	for _, body := range [][]byte{{0}, {9, 0, 5}} {
-		got, err := ReadLabels(bytes.NewReader(idx(body, magicLabels, uint32(len(body)))))
-		if err != nil {
-			t.Errorf("%v: %v", body, err)
-			continue
-		}
-		if !got.Shape().Eq(tensor.Shape{len(body)}) || !bytes.Equal(Set{Labels: got}.Targets(), body) {
-			t.Errorf("%v: got %v", body, got)
-		}
-	}
-}
-
 func TestReadErrors(t *testing.T) {
 	image := idx(make([]byte, 12), magicImages, 2, 2, 3)
 	flipped := zip(image)
