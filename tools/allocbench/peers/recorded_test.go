@@ -76,7 +76,7 @@ func readRecording(t *testing.T, name string) *recording {
 
 // replay makes the calls on a, a peer on device, and compares its peak of reserved bytes with PyTorch's. Memory
 // that PyTorch found free later is recorded on a stream of its own, whose work is done at that time.
-func (r *recording) replay(a Peer, device *clock, bound float64, pytorch int64) (peak int64, err error) {
+func (r *recording) replay(a Peer, device *clock, bound float64, pytorch int64) (err error) {
 	const other = 1 << 40 // above all streams of a recording
 	live := map[string]uintptr{}
 	due := map[int][]uintptr{} // events, by the call that they are done before
@@ -86,17 +86,17 @@ func (r *recording) replay(a Peer, device *clock, bound float64, pytorch int64) 
 		}
 		if !c.free {
 			if live[c.pointer], err = a.MallocAsync(c.bytes, c.stream); err != nil {
-				return 0, fmt.Errorf("call %d: %w", i, err)
+				return fmt.Errorf("call %d: %w", i, err)
 			}
 			continue
 		}
 		if c.later > 0 {
 			if err := a.RecordStream(live[c.pointer], other+uintptr(i)); err != nil {
-				return 0, fmt.Errorf("call %d: %w", i, err)
+				return fmt.Errorf("call %d: %w", i, err)
 			}
 		}
 		if err := a.FreeAsync(live[c.pointer], c.stream); err != nil {
-			return 0, fmt.Errorf("call %d: %w", i, err)
+			return fmt.Errorf("call %d: %w", i, err)
 		}
 		for event, s := range device.stream {
 			if c.later > 0 && s == other+uintptr(i) {
@@ -104,11 +104,11 @@ func (r *recording) replay(a Peer, device *clock, bound float64, pytorch int64) 
 			}
 		}
 	}
-	_, peak, err = a.PoolReserved()
+	_, peak, err := a.PoolReserved()
 	if apart := float64(peak-pytorch) / float64(pytorch); err == nil && !(math.Abs(apart) <= bound) {
 		err = fmt.Errorf("the peer reserved %d bytes, PyTorch %d: %+.2f %%", peak, pytorch, 100*apart)
 	}
-	return peak, err
+	return err
 }
 
 // TestRecorded compares the peak of a peer with PyTorch's, on every recorded job.
@@ -130,7 +130,7 @@ func TestRecorded(t *testing.T) {
 				peer = "torch-expandable"
 			}
 			device := newClock(counted())
-			if _, err := r.replay(open(peer, device), device, 0.02, number(t, r.facts["max_memory_reserved"])); err != nil {
+			if err := r.replay(open(peer, device), device, 0.02, number(t, r.facts["max_memory_reserved"])); err != nil {
 				t.Error(err)
 			}
 		})
@@ -171,7 +171,7 @@ func TestReplayed(t *testing.T) {
 	lines, recordings := readReplayed(t)
 	for _, line := range lines {
 		device := newClock(counted())
-		if _, err := recordings[line.Trace].replay(open(line.Allocator, device), device, 0.02, line.Reserved); err != nil {
+		if err := recordings[line.Trace].replay(open(line.Allocator, device), device, 0.02, line.Reserved); err != nil {
 			t.Errorf("%s on %s: %v", line.Trace, line.Allocator, err)
 		}
 	}

@@ -203,12 +203,6 @@ var rules = []struct {
 		{do: "free", block: "a", reserved: 20},
 		{do: "alloc", block: "c", bytes: 4 * mib, reserved: 20, at: "a"},
 	}},
-	{"a segment for each stream and pool", "torch-expandable", 0, []op{
-		{do: "alloc", block: "a", bytes: kib, reserved: 2},
-		{do: "alloc", block: "b", bytes: 3 * mib, reserved: 22},
-		{do: "alloc", block: "c", bytes: 3 * mib, stream: 1, reserved: 42},
-		{do: "alloc", block: "d", bytes: kib, stream: 1, reserved: 44},
-	}},
 	{"out of memory unmaps whole pages, which fill again from below", "torch-expandable", 120, []op{
 		{do: "alloc", block: "a", bytes: 50 * mib, reserved: 60},
 		{do: "alloc", block: "b", bytes: 10 * mib, reserved: 60},
@@ -226,14 +220,6 @@ var rules = []struct {
 		{do: "alloc", block: "b", bytes: 60 * mib, stream: 1, reserved: 80},
 		{do: "free", block: "b", stream: 1, reserved: 80},
 		{do: "alloc", block: "c", bytes: 60 * mib, stream: 2, reserved: 80}, // 40 MiB there are, and 60 without b
-	}},
-	{"a recorded stream is waited for", "torch-expandable", 0, []op{
-		{do: "alloc", block: "a", bytes: 20 * mib, reserved: 20},
-		{do: "record", block: "a", stream: 3, reserved: 20},
-		{do: "free", block: "a", reserved: 20},
-		{do: "alloc", block: "b", bytes: 20 * mib, reserved: 40},
-		{do: "done", stream: 3, reserved: 40},
-		{do: "alloc", block: "c", bytes: 20 * mib, reserved: 40, at: "a"},
 	}},
 	{"a long block is not cut and serves no short request", "max_split", 0, []op{
 		{do: "alloc", block: "a", bytes: 60 * mib, reserved: 60},
