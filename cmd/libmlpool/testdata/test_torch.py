@@ -192,17 +192,6 @@ def graphs():
 
 
 @test
-def graphed_callable():
-    mlpool, torch = install()
-    net = torch.nn.Linear(64, 64).cuda()
-    x = torch.randn(8, 64, device="cuda", requires_grad=True)
-    graphed = torch.cuda.make_graphed_callables(torch.nn.Linear(64, 64).cuda(), (x,))
-    graphed(torch.randn(8, 64, device="cuda", requires_grad=True)).sum().backward()
-    net(x).sum().backward()
-    torch.cuda.synchronize()
-
-
-@test
 def capture_beside_work():
     import threading
     mlpool, torch = install()
