@@ -43,19 +43,6 @@ func (p *Pool) newSpace() (*space, error) {
 	return &space{Space: pages.Space{Driver: &p.driver, Page: page}}, nil
 }
 
-// count counts the bytes allocated of the heaps that changed since they were counted.
-func (p *Pool) count() {
-	c := &p.changed
-	c.mu.Lock()
-	heaps := c.heaps
-	c.heaps = p.recount[:0]
-	c.mu.Unlock()
-	for _, h := range heaps {
-		p.space.countHeap(h)
-	}
-	p.recount = heaps
-}
-
 // fromSlack grows the heap, unless reserved bytes would then exceed the peak allocated by more than the slack. The
 // peak counts the request. Whole chunks have no slack: a heap takes one from the driver unless it borrows.
 func (p *Pool) fromSlack(r *request) (*Block, error) {

@@ -289,6 +289,19 @@ func (s *space) unusedOf(h *heap) []*pages.Chunk {
 	return s.Unused()
 }
 
+// count counts the bytes allocated of the heaps that changed since they were counted.
+func (p *Pool) count() {
+	c := &p.changed
+	c.mu.Lock()
+	heaps := c.heaps
+	c.heaps = p.recount[:0]
+	c.mu.Unlock()
+	for _, h := range heaps {
+		p.space.countHeap(h)
+	}
+	p.recount = heaps
+}
+
 // countHeap counts the bytes allocated of h.
 func (s *space) countHeap(h *heap) {
 	h.mu.Lock()
