@@ -84,7 +84,7 @@ func NewTrace(a Allocator, capacity int) *Trace {
 		t.before.add(Block{Addr: b.Addr}, handed{bytes: b.Bytes, tag: b.Tag})
 		t.live += b.Bytes
 	}
-	t.reserved = max(a.Stats().Reserved, t.live)
+	t.reserved = max(reservedBy(a), t.live)
 	if counter, ok := As[driverCounter](a); ok {
 		t.driver, t.looked = counter, counter.DriverCalls()
 	}
@@ -208,8 +208,18 @@ func (t *Trace) look(must bool) {
 		t.looked = calls
 	}
 	if must || changed || t.live > t.reserved {
-		t.reserved = max(t.Allocator.Stats().Reserved, t.live)
+		t.reserved = max(reservedBy(t.Allocator), t.live)
 	}
+}
+
+// reservedBy returns Stats().Reserved of a, of a pool without a look at its streams.
+func reservedBy(a Allocator) int64 {
+	if p, ok := As[*Pool](a); ok {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.reserved
+	}
+	return a.Stats().Reserved
 }
 
 // takeBack undoes event at, a Free that failed, and corrects the events after it. If there

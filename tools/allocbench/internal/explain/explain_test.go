@@ -150,6 +150,41 @@ func TestAllocConf(t *testing.T) {
 	}
 }
 
+// A counted allocator counts what takes longer with each stream.
+type counted struct {
+	allocator.Allocator
+	stats, maps *int
+}
+
+func (c counted) Stats() allocator.Stats      { *c.stats++; return c.Allocator.Stats() }
+func (c counted) Unwrap() allocator.Allocator { return c.Allocator }
+func (c counted) Map() allocator.Map          { *c.maps++; return allocator.MapOf(c.Allocator) }
+
+// TestManyStreams replays a block on each of many streams. What looks at all streams is done a bounded number of times.
+func TestManyStreams(t *testing.T) {
+	const streams = 400
+	var csv strings.Builder
+	csv.WriteString(header)
+	for i := range streams {
+		fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%#x\n", i+1, bench.MiB, i)
+	}
+	r, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
+	ok(t, err)
+	c := bench.Contenders()[0]
+	var stats, maps int
+	open := c.Open
+	c.Open = func(d bench.Device) (allocator.Allocator, error) {
+		a, err := open(d)
+		return counted{a, &stats, &maps}, err
+	}
+	_, _, err = replay.Peak(t.Context(), r, r.Events, c.Open, bench.NullBytes)
+	ok(t, err)
+	_, err = recordHistory(t.Context(), addresses, c, r)
+	if ok(t, err); stats > 2*mostMoments || maps > mostMoments || maps == 0 {
+		t.Errorf("%s: asked for statistics %d times, and for a map %d times", c.Name, stats, maps)
+	}
+}
+
 // TestPrivatePools replays a request of a captured graph after one of the default pool. PyTorch's rules need
 // memory for each; the pool serves both with the same.
 func TestPrivatePools(t *testing.T) {
