@@ -73,7 +73,7 @@ func (s *snapshot) set(d *value, members []value) error {
 func (s *snapshot) setWhole(d *value, has *[keys]*value) error {
 	*d = value{kind: whole}
 	if traces := has[keyTraces]; traces != nil {
-		if traces.kind != list || traces.done || traces.lists == nil {
+		if traces.kind != list || traces.done || traces.lists == nil && traces.entries > 0 {
 			return errors.New("device_traces is not a list with a list of entries for each device")
 		}
 		d.lists = traces.lists

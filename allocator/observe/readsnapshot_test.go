@@ -76,6 +76,7 @@ func TestSnapshot(t *testing.T) {
 		{"frees that nothing completed", oneDevice(alloc(1, 100, 0), free(1, 100, 0), entryOf("snapshot", 0, 0, 0)), pair, ""},
 		{"no events", snapshotOf(seq{segmentOf(0, 0x1000, 5, held(0x1000, 100))}, seq{}), pair[:1], noEvents},
 		{"segments alone", pairs{"segments", seq{segmentOf(0, 0x1000, 5, held(0x1000, 100))}}, pair[:1], noEvents},
+		{"an empty list of traces", snapshotOf(seq{segmentOf(0, 0x1000, 5, held(0x1000, 100))}), pair[:1], noEvents},
 		{"a list of segments", seq{segmentOf(0, 0x1000, 5), segmentOf(1, 0x1000, 5, held(0x1000, 100)), expandable(segmentOf(1, 0x5000, 5))},
 			pair[:1], noEvents + "; device 1 of 0 to 1, which has most events"},
 		{"segments of PyTorch 2.0", snapshotOf(seq{segmentOf(0, 0x1000, 5, pairs{"size", 512, "state", "inactive"},
@@ -260,7 +261,7 @@ func TestBadSnapshots(t *testing.T) {
 		start + "}(" + entry + entry + "u":                  "the keys and values of a dict are not pairs",
 
 		dump(2, pairs{"device_traces", 5}):                                                "device_traces is not a list with a list",
-		dump(2, pairs{"device_traces", seq{}}):                                            "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{}}):                                            "has no event for device 0: was it recorded with",
 		dump(2, pairs{"device_traces", seq{alloc(1, 5, 0)}}):                              "device_traces is not a list with a list",
 		dump(2, pairs{"device_traces", seq{seq{5}}}):                                      "device_traces is not a list with a list",
 		dump(2, snapshotOf(seq{}, seq{})):                                                 "has no event for device 0: was it recorded with torch.cuda.memory._record_memory_history()?",
