@@ -3,7 +3,6 @@ package allocator_test
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"testing"
 
 	"mlpool/allocator"
@@ -48,41 +47,6 @@ func checkBacking(r *rig, b allocator.Block) (parts int, offset int64) {
 	}
 	r.must(r.fake.ReleaseRange(base, size))
 	return len(all), offset
-}
-
-// TestBacking examines blocks of random sizes, in ranges and in stitches.
-func TestBacking(t *testing.T) {
-	for seed := range uint64(fewer(8)) {
-		r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(4<<10), allocator.PoolOptions{})
-		random := rand.New(rand.NewPCG(seed, 1))
-		var blocks []allocator.Block
-		several, within := 0, 0
-		for range 400 {
-			if len(blocks) > 20 || len(blocks) > 0 && random.IntN(3) == 0 {
-				i := random.IntN(len(blocks))
-				parts, offset := checkBacking(r, blocks[i])
-				if parts > 1 {
-					several++
-				}
-				if offset > 0 {
-					within++
-				}
-				r.must(r.Free(blocks[i], 1))
-				if _, _, err := r.pool.Backing(blocks[i]); err != allocator.ErrDoubleFree {
-					t.Fatalf("of a freed block: %v", err)
-				}
-				blocks[i] = blocks[len(blocks)-1]
-				blocks = blocks[:len(blocks)-1]
-				continue
-			}
-			blocks = append(blocks, r.alloc(random.Int64N(40<<10), 1))
-		}
-		if several == 0 || within == 0 || r.Stats().Stitches == 0 {
-			t.Errorf("%d blocks of several parts, %d within one, statistics %+v", several, within, r.Stats())
-		}
-		r.freeAll(blocks, 1)
-		r.close()
-	}
 }
 
 func TestBackingErrors(t *testing.T) {

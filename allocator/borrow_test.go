@@ -113,30 +113,3 @@ func TestFullDevice(t *testing.T) {
 		}
 	}
 }
-
-// TestBusySlack frees memory on one stream and requests it on another. Within BusySlack the pool grows if the
-// work on the memory is not done, beyond it the stream waits, and if the work is done neither happens.
-func TestBusySlack(t *testing.T) {
-	const bytes = 64 << 20
-	for _, c := range []struct {
-		slack    float64
-		done     bool
-		reserved []int64 // in blocks, after the request of each of several streams in turn
-	}{{0, false, []int64{1, 1, 1, 1}}, {1, true, []int64{1, 1, 1, 1}}, {1, false, []int64{1, 2, 2, 2}}, {2, false, []int64{1, 2, 3, 3}}} {
-		r := newRigOn(t, allocatortest.NewFake(16*bytes), allocator.PoolOptions{BusySlack: c.slack, Segments: allocator.SegmentsVirtual})
-		for i, want := range c.reserved {
-			on := allocator.Stream(1 + i)
-			b := r.alloc(bytes, on)
-			if got := r.Stats().Reserved / bytes; got != want {
-				t.Errorf("%+v: stream %d: %d blocks reserved", c, on, got)
-			}
-			r.must(r.Use(b, on))
-			r.must(r.Free(b, on))
-			if c.done {
-				r.fake.Finish()
-			}
-		}
-		r.check()
-		r.close()
-	}
-}

@@ -103,23 +103,3 @@ func TestFootprint(t *testing.T) {
 		})
 	}
 }
-
-// TestRandomFootprint does the same for random sizes.
-func TestRandomFootprint(t *testing.T) {
-	skipUnderRace(t)
-	for _, num := range []int{1000, 10000} {
-		const seeds = 10
-		var sum float64
-		for seed := range uint64(seeds) {
-			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-			r := randomRun(t, p, num, seed)
-			ratio := float64(p.Stats().PeakReserved) / float64(r.peak)
-			if sum += ratio; ratio > 1.13 {
-				t.Errorf("%d blocks of up to 64 MiB, seed %d: peak reserved / peak live is %.3f, want at most 1.13", num, seed, ratio)
-			}
-		}
-		if mean := sum / seeds; mean > 1.13 {
-			t.Errorf("%d blocks of up to 64 MiB: peak reserved / peak live is %.3f on average, want at most 1.13", num, mean)
-		}
-	}
-}

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -152,54 +151,4 @@ func TestStreamsComeAndGo(t *testing.T) {
 		}
 		r.close()
 	})
-}
-
-// idleDriver is a driver with unlimited memory, whose work is done at once, and that keeps no
-// records: it shows the pool's own cost of many streams.
-type idleDriver struct{ next uintptr }
-
-func (d *idleDriver) Malloc(bytes int64) (uintptr, error) {
-	d.next += uintptr(bytes)
-	return d.next, nil
-}
-func (d *idleDriver) Free(uintptr) error                      { return nil }
-func (d *idleDriver) MemInfo() (free, total int64, err error) { return plentiful, plentiful, nil }
-func (d *idleDriver) NewEvent() (uintptr, error)              { return 1, nil }
-func (d *idleDriver) RecordEvent(event, stream uintptr) error { return nil }
-func (d *idleDriver) QueryEvent(event uintptr) (bool, error)  { return true, nil }
-func (d *idleDriver) WaitEvent(stream, event uintptr) error   { return nil }
-func (d *idleDriver) SyncEvent(event uintptr) error           { return nil }
-func (d *idleDriver) FreeEvent(event uintptr) error           { return nil }
-
-// TestManyStreams bounds the Go memory of an additional stream when there are thousands.
-func TestManyStreams(t *testing.T) {
-	skipUnderRace(t)
-	p := newPool(t, &idleDriver{}, allocator.PoolOptions{})
-	next := allocator.Stream(1)
-	one := func() {
-		b, err := p.Alloc(1000, next, "stream")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Free(b, next); err != nil {
-			t.Fatal(err)
-		}
-		next++
-	}
-	for range 16_000 {
-		one()
-	}
-	const more = 2000
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range more {
-		one()
-	}
-	runtime.ReadMemStats(&after)
-	if got := (after.TotalAlloc - before.TotalAlloc) / more; got > 32<<10 {
-		t.Errorf("a new stream among 16 000 takes %d bytes of Go memory", got)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
 }

@@ -124,8 +124,8 @@ func (t *Trace) allocAt(bytes int64, at block.Place, s Stream, tag string) (Bloc
 	return b, err
 }
 
-// freeSized implements sizedFreer. A Free that fails is no event. The event precedes the call, so no later use of
-// the memory is traced before it.
+// freeSized implements sizedFreer. A Free that fails is no event, but takes the place of one in
+// the ring. The event precedes the call, so no later use of the memory is traced before it.
 func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 	of, as := &t.blocks, b
 	h, err := of.take(as)
@@ -150,7 +150,6 @@ func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
 	e := TraceEvent{Time: time.Since(t.begin), Action: ActionFree, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	t.mu.Lock()
 	t.live -= bytes
-	oldest := t.ring[t.recorded%int64(len(t.ring))]
 	at := t.add(e)
 	t.mu.Unlock()
 	err := t.Allocator.Free(b, s)
@@ -158,11 +157,12 @@ func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !freed(err) {
-		t.takeBack(at, bytes, oldest)
+		t.takeBack(at, bytes)
 		return err
 	}
 	t.look(false)
-	if old := t.ringed(at); old != nil {
+	if size := int64(len(t.ring)); t.recorded-at <= size { // the ring still has it
+		old := &t.ring[at%size]
 		old.Took = e.Took
 		if at == t.recorded-1 {
 			old.Reserved = t.reserved
@@ -187,14 +187,6 @@ func (t *Trace) tell(e TraceEvent) {
 		e.Live, e.Reserved = t.live, t.reserved
 		t.each(e)
 	}
-}
-
-// ringed returns event at, or nil if the ring has lost it. Caller holds t.mu.
-func (t *Trace) ringed(at int64) *TraceEvent {
-	if size := int64(len(t.ring)); t.recorded-at <= size {
-		return &t.ring[at%size]
-	}
-	return nil
 }
 
 // look updates t.reserved if it must, or if it may have changed. Whatever is live is
@@ -222,20 +214,15 @@ func reservedBy(a Allocator) int64 {
 	return a.Stats().Reserved
 }
 
-// takeBack undoes event at, a Free that failed, and corrects the events after it. If there
-// are none, oldest, which the event pushed out of the ring, returns to it. Caller holds t.mu.
-func (t *Trace) takeBack(at, bytes int64, oldest TraceEvent) {
+// takeBack undoes event at, a Free that failed, and corrects the events after it. Caller holds t.mu.
+func (t *Trace) takeBack(at, bytes int64) {
 	t.live += bytes
 	size := int64(len(t.ring))
-	if at == t.recorded-1 {
-		t.recorded, t.ring[at%size] = at, oldest
-		return
-	}
-	if e := t.ringed(at); e != nil {
-		e.Action = takenBack
-	}
-	for i := max(at+1, t.recorded-size); i < t.recorded; i++ {
+	for i := max(at, t.recorded-size); i < t.recorded; i++ {
 		e := &t.ring[i%size]
+		if i == at {
+			e.Action = takenBack
+		}
 		e.Live += bytes
 		e.Reserved = max(e.Reserved, e.Live)
 	}

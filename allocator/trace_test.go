@@ -171,25 +171,6 @@ func TestTraceOfFreesAtOnce(t *testing.T) {
 	}
 }
 
-// TestTraceOfRefusedFrees keeps a full ring while the driver refuses Frees.
-func TestTraceOfRefusedFrees(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	tr := allocator.NewTrace(allocator.NewMalloc(f), 2)
-	a, b := allocFrom(t, tr, 1000, 1, "a"), allocFrom(t, tr, 500, 1, "b")
-	for range 3 {
-		f.FailAt(1, "Free")
-		injected(t, tr.Free(a, 1))
-	}
-	events, overflow := tr.Events()
-	if len(events) != 2 || overflow || tr.Dropped() != 0 || events[0].Tag != "a" || events[1].Live != 1500 {
-		t.Errorf("events %+v, %d dropped, want those of both Allocs", events, tr.Dropped())
-	}
-	ok(t, tr.Free(a, 1), tr.Free(b, 1), tr.Close())
-	if events, _ := tr.Events(); len(events) != 2 || tr.Dropped() != 2 || events[1].Live != 0 {
-		t.Errorf("events %+v, %d dropped, want those of both Frees", events, tr.Dropped())
-	}
-}
-
 // TestTraceEach watches events that a ring of one loses.
 func TestTraceEach(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)

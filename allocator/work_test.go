@@ -3,10 +3,8 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
@@ -61,44 +59,27 @@ func TestWorkOfARequest(t *testing.T) {
 	}
 }
 
-// TestTimeOnManyStreams refuses requests and aligns blocks beside a thousand streams, which must take no longer
-// than beside one. It compares the shortest of many calls, since others may be interrupted.
-func TestTimeOnManyStreams(t *testing.T) {
-	skipUnderRace(t)
-	shortest := func(streams int, call func(p *allocator.Pool) error) time.Duration {
-		p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{MaxBytes: 8 << 30})
+// BenchmarkOnManyStreams refuses requests and aligns blocks beside many streams. No figure may grow with the streams.
+func BenchmarkOnManyStreams(b *testing.B) {
+	for _, streams := range []int{1, 32, 1000} {
+		p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{MaxBytes: 8 << 30})
 		for s := range allocator.Stream(streams) {
-			if _, err := p.Alloc(1<<20, s+1, "kept"); err != nil {
-				t.Fatal(err)
-			}
+			allocFrom(b, p, 1<<20, s+1, "kept")
 		}
-		least := time.Duration(math.MaxInt64)
-		for range 2000 {
-			begin := time.Now()
-			err := call(p)
-			least = min(least, time.Since(begin))
-			if err != nil {
-				t.Fatal(err)
+		b.Run(fmt.Sprintf("refused/%d", streams), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := p.Alloc(9<<30, 1, "refused"); err == nil {
+					b.Fatal("served beyond the limit")
+				}
 			}
-		}
-		return least
-	}
-	for name, call := range map[string]func(p *allocator.Pool) error{
-		"a refused request": func(p *allocator.Pool) error {
-			if _, err := p.Alloc(9<<30, 1, "refused"); err == nil {
-				return errors.New("served beyond the limit")
+		})
+		b.Run(fmt.Sprintf("aligned/%d", streams), func(b *testing.B) {
+			for b.Loop() {
+				block, err := p.AllocAligned(64<<10, 4096, 1, "aligned")
+				if err := errors.Join(err, p.Free(block, 1)); err != nil {
+					b.Fatal(err)
+				}
 			}
-			return nil
-		},
-		"an aligned pair": func(p *allocator.Pool) error {
-			b, err := p.AllocAligned(64<<10, 4096, 1, "aligned")
-			return errors.Join(err, p.Free(b, 1))
-		},
-	} {
-		for _, streams := range []int{32, 1000} {
-			if one, many := shortest(1, call), shortest(streams, call); many > 3*one {
-				t.Errorf("%s takes %v beside %d streams, %v beside one", name, many, streams, one)
-			}
-		}
+		})
 	}
 }

@@ -66,8 +66,9 @@ func awaitFile(t *testing.T, path string) {
 	t.Fatalf("%s did not appear", filepath.Base(path))
 }
 
-// fakeTrain stands in for a build of cmd/train. It writes a table of two allocators. As a rank it notes its
-// process in $DIR/rank and stops.
+// fakeTrain stands in for a build of cmd/train. It appends its arguments to $DIR/arguments and
+// writes a table of two allocators; its epochs take 9, 3 and 5 ms in turn. As a rank it notes
+// its process in $DIR/rank and stops. The files of its data set are in $DIR.
 const fakeTrain = `#!/usr/bin/env bash
 [[ $1 == -version ]] && { echo "mlpool (devel), ${CUDA-CUDA 12.4}"; exit; }
 if [[ $OMPI_COMM_WORLD_RANK ]]; then
@@ -75,12 +76,15 @@ if [[ $OMPI_COMM_WORLD_RANK ]]; then
 	mv "$DIR/rank.new" "$DIR/rank"
 	kill -STOP $$
 fi
+case " $* " in *" -data "*) printf '%s  7 bytes\n' "$DIR/train-images.gz" "$DIR/train-labels" "$DIR/t10k-labels"; exit ;; esac
+echo "$*" >>"$DIR/arguments"
 [[ $FAIL ]] && { echo "train: no memory" >&2; exit 1; }
 while (($#)) && [[ $1 != -csv ]]; do shift; done
 (($#)) || exit 1
+times=(9 3 5)
 cat >"$2" <<END
 allocator,status,median_ms,fastest_ms,slowest_ms,allocator_us_per_step,allocs_per_step,driver_calls_per_step,peak_allocated_bytes,peak_reserved_bytes,val_acc,losses
-custom,done,9.125,2.5,31,1.4,9,0,104857600,106954752,0.98061,
+custom,done,${times[($(sed -n '$=' "$DIR/arguments") - 1) % 3]}.125,2.5,31,1.4,9,0,104857600,106954752,0.98061,
 cuda,${STATUS-done},40,39,41,12.65,9,18,104857600,134217728,0.98061,${LOSSES-identical}
 END
 `
@@ -102,6 +106,51 @@ func measuring(t *testing.T, env []string, script string, args ...string) (cmd *
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Env = append([]string{"PATH=" + bin, "DIR=" + dir, "TMPDIR=" + dir}, env...)
 	return cmd, dir
+}
+
+// TestMeasure runs the scripts that train many times and write a CSV.
+func TestMeasure(t *testing.T) {
+	for _, c := range []struct {
+		args, env []string
+		trainings int
+		with      []string // arguments of some training
+		lines     string   // of the CSV, without comments
+	}{
+		{
+			args:      []string{"builds.sh", "DIR/out.csv", "10=DIR/bin/train", "9=DIR/bin/train"},
+			env:       []string{"SHAPES=784x64 2048x4096", "PRECISIONS=tf32", "EPOCHS=4", "MNIST=/mnist"},
+			trainings: 2 * 2 * 3,
+			with: []string{"model.feat_dim=784 -set train.bsz=64 -set train.precision=tf32", "model.feat_dim=2048 -set train.bsz=4096",
+				"train.executor=graph", "train.num_epochs=4", "-set data.data_dir=/mnist"},
+			// The middle one of 9, 5 and 3 ms, and of 3, 9 and 5.
+			lines: "build,feat_dim,bsz,precision,median_ms\n9,784,64,tf32,5.12\n10,784,64,tf32,5.12\n9,2048,4096,tf32,5.12\n10,2048,4096,tf32,5.12\n",
+		},
+		{
+			args:      []string{"trainings.sh", "DIR/bin/train", "DIR/out.csv"},
+			env:       []string{"PRECISIONS=fp32 bf16", "EPOCHS=3", "MNIST=/mnist"},
+			trainings: 5 * 2 * 2,
+			with: []string{"train.executor=graph", "train.precision=bf16", "train.num_epochs=3", "-set model.feat_dim=333 -set train.bsz=61",
+				"-set model.feat_dim=2048", "-set train.bsz=1024", "-set train.fuse=false", "-set data.data_dir=/mnist"},
+			lines: "\nmnist.toml,eager,fp32,custom,9.12,2.50,31.00,1.40,9.0,0.0,100.0,102.0,98.06\nmnist.toml,eager,fp32,cuda,40.00,39.00,41.00,12.65,9.0,18.0,100.0,128.0,98.06\n",
+		},
+	} {
+		cmd, dir := measuring(t, c.env, c.args[0], c.args[1:]...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", c.args[0], err, out)
+		}
+		said, csv := read(t, filepath.Join(dir, "arguments")), read(t, filepath.Join(dir, "out.csv"))+"\n"
+		if n := strings.Count(said, "\n") + 1; n != c.trainings {
+			t.Errorf("%s: %d trainings, want %d", c.args[0], n, c.trainings)
+		}
+		for _, part := range c.with {
+			if !strings.Contains(said, part) {
+				t.Errorf("%s: no training with %s", c.args[0], part)
+			}
+		}
+		if !strings.Contains(csv, c.lines) || !strings.Contains(csv, "\n# NVIDIA H200, driver 580.159, 20") {
+			t.Errorf("%s: no lines %q in\n%s", c.args[0], c.lines, csv)
+		}
+	}
 }
 
 // TestMeasureFails wants an error that names the reason, and no results.
@@ -160,6 +209,23 @@ func TestRanksLeavesNone(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "tmp.*")); len(left) > 0 {
 		t.Errorf("it left %v behind", left)
+	}
+}
+
+// TestRanksTimeout has racecheck take too long, and memcheck find an error.
+func TestRanksTimeout(t *testing.T) {
+	cmd, dir := measuring(t, nil, "ranks.sh", "DIR/bin/train", "DIR/out", "sanitizer")
+	bin := filepath.Join(dir, "bin")
+	fake(t, bin, "compute-sanitizer", "#!/bin/sh\n")
+	fake(t, bin, "timeout", "#!/bin/sh\ncase $* in *racecheck*) exit 124 ;; esac\necho ERROR SUMMARY: 1 error\nexit 9\n")
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	said := read(t, filepath.Join(dir, "out", "sanitizer.txt"))
+	for _, want := range []string{"WRONG memcheck, eager: ERROR SUMMARY: 1 error", "?     racecheck, eager: ran out of time\n", "?     racecheck, graph: ran out of time"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("ranks.sh says %q, want %q", said, want)
+		}
 	}
 }
 

@@ -116,3 +116,19 @@ func TestExport(t *testing.T) {
 		t.Error("a folder was written to")
 	}
 }
+
+// TestWarmIsSteady replays a trace once, and many times: worstfit, which fragments memory,
+// reserves the same.
+func TestWarmIsSteady(t *testing.T) {
+	args := []string{"-runs", "1", "-allocator", "worstfit", "-trace", "../traces/testdata/trainer/784x1024-fused.csv.gz"}
+	_, often := benchRows(t, nullMachine, args...)
+	_, once := benchRows(t, nullMachine, append(args, "-quick")...)
+	if len(often) != 2 || len(once) != 2 {
+		t.Fatalf("%d rows, and %d", len(often), len(once))
+	}
+	for i, r := range often {
+		if r.PeakReserved != once[i].PeakReserved {
+			t.Errorf("%s: reserved %d, and replayed once %d", r.Case, r.PeakReserved, once[i].PeakReserved)
+		}
+	}
+}
