@@ -18,7 +18,7 @@ func fileTable(s *source) string {
 		{torchSteps, "the memory of one of them over its steps", "tools/torch_memory.py"},
 		{torchName + "_alone.csv", "two of them with no other job in their processes", "tools/torch_memory.py"},
 		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
-		{"builds_h200.csv", "epochs before and after the pool had one kind of memory, e168f6f and 28fb74f", "build/train"},
+		{"builds_h200.csv", "epochs before and after slack followed what moves, 845e029 and b893e56", "tools/builds.sh"},
 		{"pool_bench_h200.txt", "the pool's benchmarks before and after it", "go test -bench"},
 		{"rounding_h200.csv", "epochs by what is rounded", "tools/builds.sh"},
 		{"gemm_changes_h200.csv", "epochs before and after changes of the GEMM kernels", "build/train"},
