@@ -133,7 +133,8 @@ type OutOfMemoryError struct {
 
 	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
 	// LargestFree is the size of the largest free block of any stream, or -1 if it is not known: a request
-	// that is refused at once does not search more than 4 streams for it. Fragmentation is the share of free memory outside it, in percent.
+	// that is refused at once does not search more than 4 streams for it. Fragmentation is the share of free
+	// memory outside it, in percent.
 	LargestFree   int64
 	Fragmentation float64
 	// DeviceFree and DeviceTotal are the driver's, in bytes; both 0 if unknown.

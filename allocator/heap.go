@@ -57,9 +57,7 @@ func (h *heap) handOut(n *block.Node, asked int64, s Stream, tag string) Block {
 	st.peak = max(st.peak, st.allocated)
 	st.classes[sizeClass(n.Size())].allocs++
 	n.State = live
-	if !h.changed {
-		h.noteChange()
-	}
+	h.noteChange()
 	return recordOf(n).handOut(n.Addr(), asked, s, tag)
 }
 
@@ -70,8 +68,14 @@ func (h *heap) free(r *record) {
 	h.stats.allocated -= r.node.Size()
 }
 
-// noteChange has the pool count h again.
+// noteChange has the pool count h again. It is inlined.
 func (h *heap) noteChange() {
+	if !h.changed {
+		h.listChange()
+	}
+}
+
+func (h *heap) listChange() {
 	h.changed = true
 	c := &h.pool.changed
 	c.mu.Lock()
@@ -137,9 +141,7 @@ func (h *heap) freeForeign(r *record, s Stream) error {
 	h.waiting.Observe(class, h.stats.classes[class].allocs)
 	users.Forget(&r.users)
 	h.free(r)
-	if !h.changed {
-		h.noteChange()
-	}
+	h.noteChange()
 	if item == nil {
 		h.Recycle(&r.node)
 	} else {
@@ -176,9 +178,7 @@ func (h *heap) takeOverLive(from *heap, n *block.Node) {
 	h.stats.classes[class].allocs++
 	h.stats.allocated += n.Size()
 	h.stats.peak = max(h.stats.peak, h.stats.allocated)
-	if !h.changed {
-		h.noteChange()
-	}
+	h.noteChange()
 }
 
 // close removes everything from the heap.

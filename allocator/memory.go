@@ -161,8 +161,8 @@ func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
 }
 
 // addChunks adds bytes of new memory to the request's heap. If a call fails, it returns the new chunks to the
-// driver, and adds those that the driver does not take back. It creates several chunks only if the device has memory for all, so that it does not
-// take memory that others need.
+// driver, and adds those that the driver does not take back. It creates several chunks only if the device has
+// memory for all, so that it does not take memory that others need.
 func (p *Pool) addChunks(r *request, bytes int64) error {
 	s := p.space
 	if p.beyondLimit(bytes) {

@@ -103,9 +103,10 @@ type PoolOptions struct {
 	// which costs time only if the two streams would have worked at the same time. Only Reuse ReuseWait has
 	// it, and not with KeepMapped.
 	BusySlack float64
-	// PreallocateBytes are reserved by NewPool, which fails if the device or the limit has less. With virtual segments
-	// they are rounded up to whole pages, also at the limit, and any stream takes pages as it needs them. With malloc segments they are one segment, which goes as a whole to the
-	// first stream that needs a part of it.
+	// PreallocateBytes are reserved by NewPool, which fails if the device or the limit has less. With virtual
+	// segments they are rounded up to whole pages, also at the limit, and any stream takes pages as it needs
+	// them. With malloc segments they are one segment, which goes as a whole to the first stream that needs a
+	// part of it.
 	PreallocateBytes int64
 	// KeepMapped keeps all memory mapped where it is until Close or Sleep, so that captured graphs may use
 	// the addresses of freed blocks: neither Trim nor a lack of memory releases any, and stitches stay

@@ -80,9 +80,7 @@ func (p *Pool) Free(b Block, s Stream) error {
 	}
 	if s == h.stream && len(r.users) == 0 && h != p.unowned {
 		h.free(r)
-		if !h.changed {
-			h.noteChange()
-		}
+		h.noteChange()
 		h.Recycle(n)
 		h.mu.Unlock()
 		return nil
@@ -138,6 +136,13 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 
 // DriverCalls returns Stats().DriverCalls, and is cheap.
 func (p *Pool) DriverCalls() int64 { return p.driver.calls.Load() }
+
+// reservedBytes returns Stats().Reserved without a look at every heap.
+func (p *Pool) reservedBytes() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reserved
+}
 
 // driverMeter implements metered. With KeepMapped, Timed times every call, since a capture makes too few
 // to estimate from a sample.

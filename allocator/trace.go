@@ -22,6 +22,8 @@ type Trace struct {
 	before handedOut     // blocks from before the trace, by address
 	driver driverCounter // nil: unknown
 
+	reservedBytes func() int64 // Stats().Reserved
+
 	mu       sync.Mutex
 	each     func(TraceEvent) // may be nil
 	ring     []TraceEvent
@@ -84,7 +86,11 @@ func NewTrace(a Allocator, capacity int) *Trace {
 		t.before.add(Block{Addr: b.Addr}, handed{bytes: b.Bytes, tag: b.Tag})
 		t.live += b.Bytes
 	}
-	t.reserved = max(reservedBy(a), t.live)
+	t.reservedBytes = func() int64 { return a.Stats().Reserved }
+	if p, ok := As[*Pool](a); ok {
+		t.reservedBytes = p.reservedBytes
+	}
+	t.reserved = max(t.reservedBytes(), t.live)
 	if counter, ok := As[driverCounter](a); ok {
 		t.driver, t.looked = counter, counter.DriverCalls()
 	}
@@ -200,18 +206,8 @@ func (t *Trace) look(must bool) {
 		t.looked = calls
 	}
 	if must || changed || t.live > t.reserved {
-		t.reserved = max(reservedBy(t.Allocator), t.live)
+		t.reserved = max(t.reservedBytes(), t.live)
 	}
-}
-
-// reservedBy returns Stats().Reserved of a, of a pool without a look at its streams.
-func reservedBy(a Allocator) int64 {
-	if p, ok := As[*Pool](a); ok {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.reserved
-	}
-	return a.Stats().Reserved
 }
 
 // takeBack undoes event at, a Free that failed, and corrects the events after it. Caller holds t.mu.

@@ -14,9 +14,9 @@
 //
 // [Read] reads [Requests], a sequence of Alloc and Free that can be replayed, from the CSV
 // of RMM or from a snapshot, gzipped or not. It tells the format by its
-// contents. A snapshot may be a pickle or JSON, and may have segments alone. A snapshot also tells who allocated each block, what the recorded allocator
-// reserved and how it used that at the end. Requests write themselves as RMM's CSV, which
-// has no place for these.
+// contents. A snapshot may be a pickle or JSON, and may have segments alone. It also tells who
+// allocated each block, what the recorded allocator reserved and how it used that at the end.
+// Requests write themselves as RMM's CSV, which has no place for these.
 //
 // # What readers guarantee
 //

@@ -22,8 +22,8 @@ type snapshotReader struct {
 // the block. If other streams have used the block (record_stream), its free_completed comes
 // later; the snapshot does not name those streams, so they are left out, the Free is Shared,
 // and a note counts such frees. A recording may lack one of the two (skip_actions): a block
-// ends at its free_completed if nothing requested that before. An oom and an entry of an unknown action are left out and
-// counted. Entries of segments change what is reserved. Other entries describe snapshots.
+// ends at its free_completed if nothing requested that before. An oom and an entry of an unknown
+// action are left out and counted. Entries of segments change what is reserved. Other entries describe snapshots.
 //
 // The tag of an alloc describes its stack by one frame: the innermost one in Python code that
 // is not PyTorch's, or else a node of autograd's graph, or else the innermost one that is not of

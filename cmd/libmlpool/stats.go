@@ -11,8 +11,8 @@ import (
 
 // What a pool reports of itself, with the memory of captures.
 
-// stats returns the sums of the counters, with what the front served. The peaks of several allocators are added, although they may have
-// been at different times.
+// stats returns the sums of the counters, with what the front served. The peaks of several allocators are added,
+// although they may have been at different times.
 func (p *pool) stats() allocator.Stats {
 	st := p.alloc.Stats()
 	_, taken := p.taken()
