@@ -108,7 +108,7 @@ func TestScenarios(t *testing.T) {
 	for _, s := range bench.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			out, rows := benchRows(t, checkedMachine, "-quick", "-runs", "2", "-scenario", s.Name)
+			out, rows := benchRows(t, checkedMachine, "-quick", "-runs", "2", "-limit", "10m", "-scenario", s.Name)
 			for _, a := range bench.Contenders() {
 				cases := 0
 				for _, r := range rows {
