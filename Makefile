@@ -2,7 +2,6 @@
 # targets. Needs Go, git and make, and uses nvcc and a GPU if there are any.
 #
 #   CONFIG     the config for `make train`
-#   RUNS       the log folders for `make plot`; FOLDER/... is every run in FOLDER
 #   CUDA=0     builds without CUDA even if there is nvcc; CUDA=1 requires CUDA
 #   EMULATE=1  builds with g++ for a GPU that the CPU emulates: slow, for tests
 
@@ -37,7 +36,6 @@ gpu = $(if $(cuda),$(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)))
 CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
 
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RUNS ?= logs/...
 
 # What -version says where the go command notes no commit: see internal/program.
 stamp = $(if $(wildcard .git),$(shell git log -1 --format='%(describe:tags=true,match=v*) %H %cs' 2>/dev/null \
@@ -76,7 +74,7 @@ test: $(if $(cuda),kernels) ## run every test that this machine can run
 
 .PHONY: race
 race: ## run the tests with the race detector, and few of those that only compute or run scripts
-	$(GO_TEST) -race $$(go list ./... | grep -v -e '/kernels/ref$$' -e '/tools$$' -e '/tools/allocbench' -e '/tools/\(figures\|plot\)$$')
+	$(GO_TEST) -race $$(go list ./... | grep -v -e '/kernels/ref$$' -e '/tools$$' -e '/tools/allocbench' -e '/tools/figures$$')
 	$(GO_TEST) -race -short ./kernels/ref ./tools ./tools/allocbench/...
 
 .PHONY: build
@@ -106,11 +104,6 @@ check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and c
 .PHONY: bench
 bench: ## compare benchmarks with those of commit BASE, by benchstat; see tools/bench.sh
 	tools/bench.sh $(BASE)
-
-.PHONY: plot
-plot: ## draw the training losses of RUNS in build/train_losses.png
-	@mkdir -p build
-	go run ./tools/plot -o build/train_losses.png $(RUNS)
 
 .PHONY: clean
 clean: ## remove everything built, but not the logs, nor an nvcc that was fetched

@@ -6,11 +6,6 @@ the precisions of the runs: tf32, and bf16 under torch.autocast.
 
     tools/numerics.py --train build/train --mnist MNIST_DIR -o numerics.csv
 
---logs keeps the logs of all runs, from which tools/plot draws the losses of mlpool and of PyTorch:
-
-    tools/numerics.py ... --seeds 1 --runs graph:fp32 --logs logs/numerics
-    go run ./tools/plot -o losses.png -smooth 50 ours=logs/numerics/0/graph-fp32 torch=logs/numerics/0/torch-fp32
-
 Needs numpy and torch, and a GPU for tf32 and 3xtf32. Differences are the largest of
 all seeds, in nats. Accuracies are the mean and the range over the seeds. A graph run
 is also compared with the eager run of its precision: their losses should be identical
@@ -47,7 +42,6 @@ def arguments():
     parser.add_argument("--steps", type=int, default=300, help="number of steps in float64")
     parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="default: all that the device supports")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--logs", type=Path, metavar="DIR", help="a new folder for the logs of the runs")
     parser.add_argument("-o", type=Path, metavar="CSV", default=Path("numerics.csv"))
     return parser.parse_args()
 
@@ -180,16 +174,6 @@ def run_float64(args, trainer, export, run):
     return losses[: args.steps]
 
 
-def log_torch(trainer, export, run, precision, folder):
-    """Trains in PyTorch, writes the losses as train does, and returns the result."""
-    epochs = list(run_torch(trainer, export, run, precision))
-    losses = np.concatenate([of_epoch for of_epoch, _ in epochs])
-    folder.mkdir()
-    # str writes the shortest decimal that reads back as the same float32; format does not.
-    (folder / "train_losses.txt").write_text("".join(f"{str(v)}\n" for v in losses))
-    return Result(losses, [accuracy for _, accuracy in epochs])
-
-
 def summary(results, references):
     """Returns the figures of a run from its results and the float64 losses, both by seed."""
     steps = len(references[0])
@@ -267,8 +251,6 @@ def checked_runs(args):
             fail(f"no file {path}")
     if not args.o.resolve().parent.is_dir():
         fail(f"the folder of {args.o} does not exist")
-    if args.logs and args.logs.exists():
-        fail(f"{args.logs} exists: name a new folder")
     if args.seeds < 1 or args.epochs < 1:
         fail("need at least one seed and one epoch")
     if args.steps < WINDOWS[-1][1]:
@@ -292,7 +274,8 @@ def train_seed(args, runs, trainer, seed, folder):
     if args.steps > steps:
         fail(f"--steps {args.steps} is more than the {steps} of {args.epochs} epochs")
     for name, precision in yardsticks_of(runs).items():
-        found[name] = log_torch(trainer, export, run, precision, folder / f"torch-{precision}")
+        epochs = list(run_torch(trainer, export, run, precision))
+        found[name] = Result(np.concatenate([of_epoch for of_epoch, _ in epochs]), [accuracy for _, accuracy in epochs])
     for name, r in found.items():
         have, want = (len(r.losses), len(r.accs)), (steps, args.epochs)
         if have != want:
@@ -311,7 +294,7 @@ def main(args):
     references = []
     with tempfile.TemporaryDirectory(prefix="numerics-") as tmp:
         for seed in range(args.seeds):
-            reference, found = train_seed(args, runs, trainer, seed, (args.logs or Path(tmp)) / str(seed))
+            reference, found = train_seed(args, runs, trainer, seed, Path(tmp) / str(seed))
             references.append(reference)
             for name, result in found.items():
                 results[name].append(result)
