@@ -1,10 +1,5 @@
 package kernels
 
-import (
-	"fmt"
-	"slices"
-)
-
 // A GEMM is the matrix product c = epilogue(op(a)·op(b)). The layout NN takes the epilogues None and
 // Activate, NT takes None and ActivateBackward, TN takes None and SGD. TN multiplies the product by Alpha.
 type GEMM struct {
@@ -46,28 +41,6 @@ const (
 	NT               // c[m,n] = a[m,k]·b[n,k]ᵀ: dgrad
 	TN               // c[m,n] = a[k,m]ᵀ·b[k,n]: wgrad
 )
-
-var layouts, epilogues = []string{"nn", "nt", "tn"}, []string{"none", "activate", "activate-backward", "sgd"}
-
-// MarshalText returns "nn", "nt" or "tn", which UnmarshalText reads.
-func (l Layout) MarshalText() ([]byte, error) { return []byte(layouts[l]), nil }
-
-func (l *Layout) UnmarshalText(text []byte) error { return unmarshal(l, text, layouts) }
-
-// MarshalText returns "none", "activate", "activate-backward" or "sgd", which UnmarshalText reads.
-func (e Epilogue) MarshalText() ([]byte, error) { return []byte(epilogues[e]), nil }
-
-func (e *Epilogue) UnmarshalText(text []byte) error { return unmarshal(e, text, epilogues) }
-
-// unmarshal sets to to the index of a name.
-func unmarshal[T ~uint8](to *T, text []byte, names []string) error {
-	i := slices.Index(names, string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is none of %v", text, names)
-	}
-	*to = T(i)
-	return nil
-}
 
 // An Epilogue is applied to the elements of a·b before they are stored to c.
 type Epilogue uint8

@@ -43,7 +43,6 @@ func TestErrors(t *testing.T) {
 		{"a folder", "", []string{filepath.Dir(good)}, exit.Failure, " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exit.Failure, "log_dir"},
 		{"one allocator", "", []string{"-compare=custom", good}, exit.Usage, "-compare=custom is one allocator: name two or more, as in -compare=custom,cuda, or it twice"},
-		{"-tune on the CPU", "", []string{"-tune", good}, exit.Failure, "train: -tune chooses among kernels for GPUs"},
 		{"no GPU", "", []string{gpu}, exit.Failure, `"cuda" is not available`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

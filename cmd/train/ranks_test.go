@@ -194,7 +194,6 @@ func TestRanksApart(t *testing.T) {
 		{"no config", mpirun(0, 2, "9"), nil, exit.Usage, "train: rank 0: which config?"},
 		{"-compare", mpirun(1, 2, "9"), []string{"-compare", path}, exit.Failure, "train: rank 1: -compare is for one GPU, and this is one of 2 ranks: leave it out"},
 		{"-report", mpirun(0, 2, "9"), []string{"-report", "x.html", path}, exit.Failure, "train: rank 0: -report is for one GPU"},
-		{"-tune", mpirun(0, 2, "9"), []string{"-tune", path}, exit.Failure, "train: rank 0: -tune is for one GPU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &ranks.Ranks{Env: func(name string) string { return c.vars[name] }}

@@ -61,16 +61,6 @@ func (q *CUDAQueue) WantsTransposed(g kernels.GEMM) bool {
 	return q.once(q.wants, kernels.WantsTransposed, g)
 }
 
-// Candidates returns the names of the kernels that can compute g: see [kernels.Candidates].
-func (q *CUDAQueue) Candidates(g kernels.GEMM) []string { return kernels.Candidates(q.precision, g) }
-
-// Choose has a kernel compute GEMMs of g's shape: see [kernels.Choose].
-func (q *CUDAQueue) Choose(g kernels.GEMM, kernel string) error {
-	clear(q.fuses)
-	clear(q.wants)
-	return kernels.Choose(q.precision, g, kernel)
-}
-
 func (q *CUDAQueue) once(answers map[shape]bool, ask func(kernels.Precision, kernels.GEMM) bool, g kernels.GEMM) bool {
 	s := shape{g.Layout, g.Epilogue, g.Indices != 0, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}
 	answer, known := answers[s]

@@ -105,9 +105,6 @@ func (o *Options) clash(given []string) error {
 	if o.resume != "" && o.Compare {
 		return errors.New("-resume continues one run: leave -compare out, and choose the allocator with " + backend.AllocatorEnv)
 	}
-	if o.resume != "" && o.Tune {
-		return errors.New("-resume goes on with the kernels of its run: leave -tune out")
-	}
 	return nil
 }
 
@@ -202,7 +199,7 @@ func (o Options) CheckRanks(ranks int) error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"-compare", o.Compare}, {"-report", o.Report != ""}, {"-tune", o.Tune}} {
+	}{{"-compare", o.Compare}, {"-report", o.Report != ""}} {
 		if f.set {
 			return fmt.Errorf("%s is for one GPU, and this is one of %d ranks: leave it out", f.name, ranks)
 		}

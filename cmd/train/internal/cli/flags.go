@@ -66,7 +66,6 @@ func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side; one that is named twice shows how much is noise")
 	f.Func("until", fmt.Sprintf("continue -compare after num_epochs until each allocator's time, as a ratio to the first's, is known to within `PERCENT`, as in 1%%; it ends after %d epochs, or after the number that follows a comma, as in 1%%,200", compare.UntilEpochs), o.Until.Set)
 	f.path("resume", "resume the run in the folder `RUN`, with its own config", func(path string) { o.resume = path })
-	f.BoolVar(&o.Tune, "tune", false, "time every kernel that can compute a GEMM of the model, and train with the fastest ones; run.json lists them, and -resume takes the same")
 	f.BoolVar(&o.best, "best", false, "with -resume or -predict: take the weights of the run's lowest validation loss, not its last ones")
 	f.group("what to train")
 

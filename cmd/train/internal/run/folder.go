@@ -59,9 +59,6 @@ func (s *session) newFacts() rundir.Facts {
 // begin makes the folders of the runs.
 func (s *session) begin() (err error) {
 	facts := s.newFacts()
-	if facts.Kernels, err = s.kernelFacts(); err != nil {
-		return err
-	}
 	compared := len(s.runners) > 1
 	for i, r := range s.runners {
 		r.facts = facts

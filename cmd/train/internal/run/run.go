@@ -40,7 +40,6 @@ type Options struct {
 	Export  string         // a folder to write initial weights and orders to, instead of training
 	Report  string         // a file; empty: none
 	CSV     string         // a file; empty: none
-	Tune    bool           // choose the kernels of GEMMs by their times
 	JSON    bool           // print results to standard output, and all other lines to standard error
 }
 
@@ -68,9 +67,6 @@ func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r 
 		return dataset.Export(ctx, o.Export, s.cfg, set)
 	}
 	s.printHeader(set)
-	if err := s.chooseKernels(o.Tune, set); err != nil {
-		return err
-	}
 	if err := s.prepare(set); err != nil {
 		return err
 	}

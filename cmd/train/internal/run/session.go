@@ -11,7 +11,6 @@ import (
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/terminal"
 	"mlpool/configs"
-	"mlpool/kernels/device"
 )
 
 // session is one training, or several in turns on allocators that are compared.
@@ -27,7 +26,6 @@ type session struct {
 	stdout, stderr io.Writer
 	bar            *terminal.Progress
 	ranks          *ranks.Ranks // nil: one GPU
-	kernels        []device.Choice
 }
 
 func newSession(cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stderr io.Writer) *session {

@@ -1,7 +1,6 @@
 package rundir
 
 import (
-	"encoding/json"
 	"time"
 )
 
@@ -48,10 +47,6 @@ type Facts struct {
 	GPU       *GPU   `json:"gpu,omitempty"`       // nil on the CPU
 	Precision string `json:"precision,omitempty"` // fp32, tf32, 3xtf32 or bf16
 	Executor  string `json:"executor"`            // eager or graph
-
-	// Kernels are those that -tune chose, as a JSON array of device.Choice. Other GEMMs are computed by the
-	// kernels that the program prefers.
-	Kernels json.RawMessage `json:"kernels,omitempty"`
 
 	Name      string `json:"name"`               // of the allocator as the user gave it: custom, custom:bestfit, custom:slack=1/64
 	Allocator string `json:"allocator"`          // its kind: custom, cuda or malloc
