@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"mlpool/allocator/observe"
-	"mlpool/internal/completion"
 	"mlpool/internal/stats"
 	"mlpool/tools/allocbench/internal/allreduce"
 	"mlpool/tools/allocbench/internal/bench"
@@ -35,7 +34,6 @@ flags:
 type options struct {
 	scenarios, allocators, cases string
 	quick, list, version         bool
-	completion                   string // a shell
 	csv, plots, readme           string
 	draw                         string
 	trace, traces, report, since string
@@ -47,8 +45,7 @@ type options struct {
 	limit                        time.Duration
 }
 
-// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes; completion
-// depends on these names.
+// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes.
 func (o *options) define() *flag.FlagSet {
 	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
@@ -73,7 +70,6 @@ func (o *options) define() *flag.FlagSet {
 	flags.IntVar(&o.traceDevice, "trace-device", observe.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.BoolVar(&o.version, "version", false, "print the version, and what it was built with, and end")
-	completion.Define(flags, &o.completion)
 	return flags
 }
 
