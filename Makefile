@@ -82,10 +82,13 @@ build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc
 	go build $(if $(cuda),-tags cuda) -ldflags "$(GO_LDFLAGS)" -o build/train ./cmd/train
 
 .PHONY: lib
-lib: ## build build/libmlpool.so, for C, C++ and Python, with mlpool.h, mlpool.hpp and mlpool.py; needs gcc
-	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o build/libmlpool.so ./cmd/libmlpool
-	@rm -f build/libmlpool.h
-	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp cmd/libmlpool/mlpool.py build/
+lib: ## build build/mlpool: a Python package with libmlpool.so, and headers for C and C++; needs gcc
+	mkdir -p build/mlpool/include
+	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o build/mlpool/libmlpool.so ./cmd/libmlpool
+	@rm -f build/mlpool/libmlpool.h
+	cp cmd/libmlpool/python/mlpool/*.* build/mlpool/
+	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp build/mlpool/include/
+	ln -f build/mlpool/libmlpool.so build/libmlpool.so
 
 .PHONY: dist
 dist: ## build a release, build/mlpool-VERSION-linux-amd64.tar.gz, for every GPU; GOARCH=arm64 for Arm servers

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs PyTorch jobs whose shapes change in each step on four allocators, and measures their memory and time:
 PyTorch's own (native), the same with expandable_segments:True (expandable), backend:cudaMallocAsync (async) and the
-pool (mlpool), from build/mlpool.py.
+pool (mlpool), from build/mlpool.
 
     tools/torch_memory.py --csv assets/torch_memory.csv
     tools/torch_memory.py --parts limits --jobs transformer,cnn --gpus 0,1
@@ -230,7 +230,7 @@ def parse_args(argv):
     number("--limit-steps", 20, "of a job with a memory limit")
     parser.add_argument("--gpus", type=lambda text: text.split(","), metavar="N,...", help="default: all that are visible")
     parser.add_argument("--csv", type=Path, default=Path("torch_memory.csv"), help="default: %(default)s")
-    where = "the folder of mlpool.py and libmlpool.so; default: %(default)s"
+    where = "the folder of the package mlpool; default: %(default)s"
     parser.add_argument("--mlpool", type=Path, default=Path("build"), metavar="DIR", help=where)
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one run; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="few rounds and steps, to see whether everything works")
@@ -240,7 +240,7 @@ def parse_args(argv):
     if min(args.rounds, args.startups, args.steps, args.limit_steps) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
         fail("--rounds, --startups, --steps, --limit-steps and --timeout must be above 0, and --timeout finite")
     if "mlpool" in args.allocators:
-        for name in ("mlpool.py", "libmlpool.so"):
+        for name in ("mlpool/__init__.py", "mlpool/libmlpool.so"):
             if not (args.mlpool / name).is_file():
                 fail(f"no {args.mlpool / name}: make lib builds it; --mlpool names its folder")
     args.gpus = args.gpus or visible_gpus()

@@ -60,8 +60,9 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         (self.folder / "worker.py").write_text(WORKER)
-        for name in ("mlpool.py", "libmlpool.so"):
-            (self.folder / name).touch()
+        (self.folder / "mlpool").mkdir()
+        for name in ("__init__.py", "libmlpool.so"):
+            (self.folder / "mlpool" / name).touch()
         back = Path.cwd()
         os.chdir(folder.name)
         self.addCleanup(os.chdir, back)
@@ -177,7 +178,7 @@ sys.exit(torch_memory.main(sys.argv[1:]))
                            (["--jobs", "gpt"], "'gpt' is not one of"), (["--rounds", "0"], "must be above 0"),
                            (["--timeout", "nan"], "must be above 0"), (["--csv", "no/t.csv"], "the folder of no/t.csv does not exist"),
                            (["--csv", "other.csv"], "was not written by this script"),
-                           (["--mlpool", "none"], "no none/mlpool.py: make lib builds it")]:
+                           (["--mlpool", "none"], "no none/mlpool/__init__.py: make lib builds it")]:
             status, _, stderr = self.run_main(*argv)
             self.assertNotEqual(status, 0)
             self.assertIn(want, "\n".join(stderr))

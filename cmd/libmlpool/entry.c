@@ -251,7 +251,7 @@ int mlpool_receive(int device, int socket, void **ptr, size_t *bytes) {
 
 int mlpool_close_received(void *ptr) { return CALL(mlpool_go_close_received, NUMBER(ptr)); }
 
-// What mlpool.py needs of PyTorch's pools beyond torch.c.
+// What _torch.py needs of PyTorch's pools beyond torch.c.
 int mlpool_torch_limit(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_torch_limit, NUMBER(pool), bytes); }
 
 int mlpool_torch_external(mlpool_stream stream) { return CALL(mlpool_go_torch_external, NUMBER(stream)); }

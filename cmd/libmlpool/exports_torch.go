@@ -5,7 +5,7 @@ package main
 // #include "entry.h"
 import "C"
 
-// The functions that entry.c calls for mlpool.py's part of PyTorch.
+// The functions that entry.c calls for _torch.py.
 
 // mlpool_go_torch_limit sets a limit that cannot be above that of the options.
 //

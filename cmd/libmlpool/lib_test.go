@@ -58,7 +58,7 @@ func TestPrograms(t *testing.T) {
 	// Python leaks on purpose, and Go's runtime too.
 	env := []string{
 		"LD_PRELOAD=" + command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so"), "LD_LIBRARY_PATH=" + folder,
-		"ASAN_OPTIONS=detect_leaks=0", "MLPOOL_LIBRARY=" + at("libmlpool.so"), "PYTHONPATH=.", "EMULATOR_DEVICES=2",
+		"ASAN_OPTIONS=detect_leaks=0", "MLPOOL_LIBRARY=" + at("libmlpool.so"), "PYTHONPATH=python", "EMULATOR_DEVICES=2",
 	}
 	t.Run("C", func(t *testing.T) { program(t, env, at("test_c"), folder) })
 	t.Run("C++", func(t *testing.T) { program(t, env, at("test_cpp")) })

@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
 // Libmlpool is the pool of package allocator as a C library: libmlpool.so, whose interface is mlpool.h.
-// "make lib" builds it. mlpool.py makes it PyTorch's and CuPy's allocator.
+// "make lib" builds it. The package in python makes it PyTorch's and CuPy's allocator.
 //
 // A call goes from a C function of mlpool.h in entry.c, which refuses to run in a child of fork, to an
 // exported Go function in exports.go, to a [pool]. torch.c has the functions that PyTorch calls; it uses

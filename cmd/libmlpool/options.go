@@ -93,7 +93,7 @@ func parseOptions(device int, list string, environment []string) (options, error
 	for _, line := range environment {
 		name, value, _ := strings.Cut(line, "=")
 		key, ours := strings.CutPrefix(name, "MLPOOL_")
-		if ours && key != "LIBRARY" { // that one is for mlpool.py
+		if ours && key != "LIBRARY" { // that one is for Python
 			key = strings.ToLower(key)
 			values[key], from[key] = value, fmt.Sprintf("variable %.40q", name)
 		}

@@ -107,13 +107,14 @@ make kernels "${kernels[@]}"
 name=mlpool-${version#v}-linux-$goarch
 dir=build/$name
 rm -rf "$dir"
-mkdir -p "$dir"/{bin,lib,share/man/man1,sbom}
+mkdir -p "$dir"/{bin,lib/mlpool/include,share/man/man1,sbom}
 compile -tags cuda,netgo,osusergo -o "$dir/bin/" ./cmd/train ./tools/allocbench
-compile -tags netgo,osusergo -buildmode=c-shared -o "$dir/lib/libmlpool.so" ./cmd/libmlpool
-rm "$dir/lib/libmlpool.h" # mlpool.h is for people
-for file in "$dir"/bin/* "$dir/lib/libmlpool.so"; do check "$file"; done
+compile -tags netgo,osusergo -buildmode=c-shared -o "$dir/lib/mlpool/libmlpool.so" ./cmd/libmlpool
+rm "$dir/lib/mlpool/libmlpool.h" # mlpool.h is for people
+for file in "$dir"/bin/* "$dir/lib/mlpool/libmlpool.so"; do check "$file"; done
 
-cp cmd/libmlpool/mlpool.{h,hpp,py} "$dir/lib/"
+cp cmd/libmlpool/python/mlpool/*.* "$dir/lib/mlpool/"
+cp cmd/libmlpool/mlpool.{h,hpp} "$dir/lib/mlpool/include/"
 cp -r configs "$dir/configs"
 rm "$dir"/configs/*.go
 cp LICENSE CHANGELOG.md "$dir/"
@@ -122,7 +123,8 @@ bin/train configs/mnist.toml       trains on the GPU, or on the CPU if there is 
                                    a smaller model: configs/mnist_cpu.toml. MNIST, 11 MB, is
                                    downloaded once; without a network: -set data.data_dir=FOLDER
 bin/train -help                    every flag; man share/man/man1/train.1
-PYTHONPATH=lib python3 ...         import mlpool: the pool in PyTorch, see lib/mlpool.py
+PYTHONPATH=lib python3 ...         import mlpool: the pool in PyTorch; lib/mlpool
+                                   is for C and C++ too
 sha256sum -c SHA256SUMS            checks every file
 licenses                           of all that is linked in
 sbom                               the Go modules in each program, as CycloneDX
@@ -137,7 +139,7 @@ for file in "${nvcc%/bin/nvcc}/EULA.txt" /usr/share/doc/nvidia-cuda-dev/copyrigh
 done
 [[ $eula ]] || die "found no licence of CUDA's runtime, such as EULA.txt beside bin/nvcc"
 # The tool runs on this machine, also for a release for another. It writes the time of day, and a release has its commit's.
-for file in "$dir"/bin/* "$dir/lib/libmlpool.so"; do
+for file in "$dir"/bin/* "$dir/lib/mlpool/libmlpool.so"; do
     GOFLAGS='' GOARCH='' CGO_ENABLED=0 go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0 \
         bin -json -std -noserial -version "$version" "$file" |
         sed "s/\"timestamp\": \"[^\"]*\"/\"timestamp\": \"$(date -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)\"/" >"$dir/sbom/${file##*/}.cdx.json"

@@ -67,5 +67,5 @@ run allocbench -version
 said '^mlpool v[0-9].*, commit [0-9a-f]{40} of [0-9-]+,.* CUDA [0-9]+'
 run allocbench -quick -runs 1 -scenario pair -allocator tlsf,malloc
 said ' tlsf '
-[[ $qemu ]] || python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$root/$name/lib/libmlpool.so"
+[[ $qemu ]] || python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$root/$name/lib/mlpool/libmlpool.so"
 echo "$name works with glibc alone"

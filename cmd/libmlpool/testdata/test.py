@@ -1,11 +1,16 @@
-"""Tests mlpool.py on the emulated driver: the class Pool, and install() with a PyTorch that is not there."""
+"""Tests the package mlpool on the emulated driver: the class Pool, and install() with a PyTorch that is not there."""
 import ctypes
+import os
+import pickle
 import socket
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
 import mlpool
+from mlpool import _library, _torch
 
 MIB = 1 << 20
 
@@ -16,8 +21,9 @@ class TestPool(unittest.TestCase):
         a = pool.alloc(3 * MIB, tag="a")
         ctypes.memset(a, 7, 3 * MIB)
         self.assertEqual(pool.alloc(100, alignment=4096) % 4096, 0)
-        with self.assertRaisesRegex(mlpool.OutOfMemoryError, "huge"):
+        with self.assertRaisesRegex(mlpool.OutOfMemoryError, "huge") as raised:
             pool.alloc(1 << 60, tag="huge")
+        self.assertEqual(pickle.loads(pickle.dumps(raised.exception)).code, 2)
         with self.assertRaises(MemoryError):
             pool.alloc(1 << 60)
         pool.record_stream(a, 0)
@@ -30,6 +36,17 @@ class TestPool(unittest.TestCase):
             pool.close()
         with self.assertRaisesRegex(mlpool.Error, "closed"):
             pool.alloc(1)
+
+    def test_with(self):
+        with mlpool.Pool() as pool:
+            pool.free(pool.alloc(1))
+        with self.assertRaisesRegex(mlpool.Error, "closed"):
+            pool.stats()
+        with self.assertRaisesRegex(mlpool.Error, "not freed"), mlpool.Pool() as pool:
+            pool.alloc(1)
+        with self.assertRaisesRegex(KeyError, "mine"), mlpool.Pool() as pool:
+            pool.alloc(1)
+            raise KeyError("mine")
 
     def test_options(self):
         for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"shareable": "x"}, "shareable"), ({"plan": True}, "slack"), ({"peers": ["x"]}, "peers")):
@@ -81,6 +98,42 @@ class TestPool(unittest.TestCase):
         pool.close()
 
 
+SCRIPT = """
+import os, pickle, sys
+import beside
+class Here: pass
+assert type(pickle.loads(pickle.dumps(Here()))) is Here and __name__ == "__main__" and sys.modules["__main__"].Here is Here
+print(os.path.basename(__file__), sys.argv[1:], beside.installed)
+"""
+
+
+class TestMain(unittest.TestCase):
+    """Runs python -m mlpool with a PyTorch that is not there."""
+
+    def test_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("script.py", SCRIPT), ("beside.py", "from torch import installed"), ("exits.py", "import sys; sys.exit(5)"),
+                               ("torch.py", "installed = False"), ("fake/torch.py", "installed = True"),
+                               ("fake/sitecustomize.py", "import mlpool; mlpool.install = lambda: __import__('torch')")):
+                path = os.path.join(folder, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w") as f:
+                    f.write(text)
+            here, fake = os.environ["PYTHONPATH"], os.path.join(folder, "fake")
+            for words, path, status, out in (
+                    ([os.path.join(folder, "script.py"), "-x", "1"], [fake], 0, "script.py ['-x', '1'] True"),
+                    (["-m", "script", "-x", "1"], [fake, folder], 0, "script.py ['-x', '1'] True"),
+                    ([os.path.join(folder, "exits.py")], [fake], 5, ""),
+                    (["none.py"], [], 1, "mlpool: there is no file none.py"),
+                    ([os.path.join(folder, "script.py")], [], 1, "mlpool: No module named 'torch'"),
+                    ([], [], 2, "    python -m mlpool SCRIPT [ARGUMENT...]\n    python -m mlpool -m MODULE [ARGUMENT...]"),
+                    (["-h"], [], 0, "    python -m mlpool SCRIPT [ARGUMENT...]\n    python -m mlpool -m MODULE [ARGUMENT...]")):
+                with self.subTest(words):
+                    r = subprocess.run([sys.executable, "-B", "-m", "mlpool", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.path.abspath(here)])})
+                    self.assertEqual((r.stdout.rstrip(), r.returncode), (out, status))
+
+
 class Hooks:
     def __getattr__(self, name):
         if not name.startswith("set_"):
@@ -111,7 +164,7 @@ class TestTorch(unittest.TestCase):
         mlpool.install(trace_events=100, max_bytes=48 * MIB)
         with self.assertRaisesRegex(RuntimeError, "before"):
             mlpool.install()
-        library = mlpool._load()
+        library = _library.load()
         alloc, free = library.mlpool_torch_alloc, library.mlpool_torch_free
         alloc.restype, alloc.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
         free.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
@@ -120,7 +173,7 @@ class TestTorch(unittest.TestCase):
         self.assertEqual(torch._C._cuda_memoryStats(0)["reserved_bytes"]["all"]["current"], 0)
         torch._C._cuda_resetPeakMemoryStats(0)
         self.assertEqual(torch._C._cuda_memorySnapshot(None)["segments"], [])
-        self.assertIsNone(mlpool._pool(0, create=False))
+        self.assertIsNone(_torch.find_pool(0))
         torch._C._cuda_record_memory_history(None)
         torch._C._cuda_record_memory_history_legacy(False, False)
         with self.assertRaisesRegex(RuntimeError, "trace_events"):

@@ -1,4 +1,4 @@
-"""Tests mlpool.py in PyTorch and CuPy on a GPU. Each test runs in a process of its own, since a process can choose PyTorch's allocator once.
+"""Tests the package mlpool in PyTorch and CuPy on a GPU. Each test runs in a process of its own, since a process can choose PyTorch's allocator once.
 
 usage: PYTHONPATH=build python3 test_torch.py [TEST...]
 """

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: 2026 The mlpool authors
+# SPDX-License-Identifier: MIT
+"""mlpool: a pool of GPU memory for PyTorch, CuPy, RMM and other Python programs.
+
+PyTorch, before the first CUDA call of the process:
+
+    import mlpool
+    mlpool.install()
+
+or without a change of the program: "python -m mlpool train.py ARGUMENTS"; or for a part of a program, as a
+torch.cuda.MemPool: "with mlpool.pool():". CuPy:
+
+    cupy.cuda.set_allocator(mlpool.cupy_allocator())
+
+RMM: rmm.mr.set_current_device_resource(mlpool.rmm_resource()). JAX offers no way: XLA chooses among
+allocators of its own (XLA_PYTHON_CLIENT_ALLOCATOR). Any other program: mlpool.Pool. Programs in C and C++:
+mlpool.get_include() has mlpool.h and mlpool.hpp.
+
+Options are those of mlpool_create in mlpool.h, as keywords: mlpool.install(slack=0.1, max_bytes=8 << 30).
+libmlpool.so is loaded from this package's folder, or from where the environment variable MLPOOL_LIBRARY says.
+
+After install(), torch.cuda's functions for statistics, limits and snapshots work on the pool. What
+PyTorch's interface for other allocators does not offer:
+
+- torch.compile(mode="reduce-overhead") needs checkpoints of the allocator's state, which PyTorch keeps for
+  its own allocator alone. torch.cuda.graph and make_graphed_callables work.
+- CUDA tensors can be sent to other processes by torch.multiprocessing only with segments="malloc"; see
+  mlpool.Pool.send for another way.
+- Snapshots have no Python stacks, and calls only with install(trace_events=N). Statistics do not
+  distinguish large and small blocks, and count no bytes freed so far.
+- What was freed on a torch.cuda.ExternalStream, which others may destroy, serves other streams only after
+  empty_cache(), or before a request fails.
+- Other GPUs of the process can use tensors as far as install(peers=...) allows; the default is peers="all".
+"""
+
+from ._arrays import cupy_allocator, rmm_resource
+from ._library import Error, OutOfMemoryError, get_include
+from ._pool import Pool, receive
+from ._torch import empty_cache, install, on_out_of_memory, pool, report, sleep, snapshot, stats, wake
+
+__version__ = "0.0.0"
+
+__all__ = ["Error", "OutOfMemoryError", "Pool", "cupy_allocator", "empty_cache", "get_include", "install",
+           "on_out_of_memory", "pool", "receive", "report", "rmm_resource", "sleep", "snapshot", "stats", "wake"]

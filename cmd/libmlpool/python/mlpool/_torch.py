@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The mlpool authors
+# SPDX-License-Identifier: MIT
+"""The pool as PyTorch's allocator."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Callable, Optional, Union
+
+from ._library import Int, Pointer, Stats, call, load, option_list, path
+from ._pool import Pool
+
+Device = Union[int, str, Any, None]  # as PyTorch names a device; None is the current one
+
+_torch: Any = None  # the module, once the pool is installed
+_kept: list[Any] = []  # objects that C functions use
+_pools: dict[int, Optional[Pool]] = {}
+
+
+def install(**options: Any) -> None:
+    """Make the pool PyTorch's allocator for every device; to be called before the first CUDA call."""
+    global _torch
+    import torch
+    if _torch is not None:
+        raise RuntimeError("mlpool: install() was called before")
+    if torch.cuda.is_initialized():
+        raise RuntimeError("mlpool: PyTorch has used CUDA already: call mlpool.install() before the first CUDA call")
+    library = load()
+    if torch.cuda.device_count() > 1 and options.get("segments") != "malloc":
+        options = {"peers": "all", **options}  # PyTorch copies between any two
+    if "MLPOOL_BUSY_SLACK" not in os.environ:
+        options = {"busy_slack": 2, **options}  # PyTorch's host is usually far ahead of its streams
+    if "MLPOOL_STREAMS_LAST" not in os.environ:
+        options = {"streams_last": True, **options}  # but for those of ExternalStream
+    call("check_options", option_list(options))
+    call("torch_options", option_list(options))
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(path(), "mlpool_torch_alloc", "mlpool_torch_free")
+    hooks = allocator.allocator()
+    for hook, function in (("set_record_stream_fn", library.mlpool_torch_record_stream),
+                           ("set_reset_fn", library.mlpool_torch_empty_cache),
+                           ("set_begin_allocate_to_pool", library.mlpool_torch_begin),
+                           ("set_end_allocate_to_pool_fn", library.mlpool_torch_end),
+                           ("set_release_pool", library.mlpool_torch_release)):
+        getattr(hooks, hook)(_address(function))
+    limit = ctypes.CFUNCTYPE(None, ctypes.c_double, Int)(_set_fraction)
+    hooks.set_memory_fraction_fn(_address(limit))
+    torch.cuda.memory.change_current_allocator(allocator)
+    _kept.extend((allocator, limit))
+    _torch = torch
+    _patch(torch)
+
+
+def _address(function: Any) -> Optional[int]:
+    return ctypes.cast(function, Pointer).value
+
+
+def _set_fraction(fraction: float, device: int) -> None:
+    total = _torch.cuda.mem_get_info(device)[1]
+    call("torch_limit", pool_of(device)._handle, 0 if fraction >= 1 else max(int(fraction * total), 1))
+
+
+def pool_of(device: Device = None) -> Pool:
+    """Return PyTorch's pool of a device."""
+    found = find_pool(device, create=True)
+    assert found is not None
+    return found
+
+
+def find_pool(device: Device = None, create: bool = False) -> Optional[Pool]:
+    """Return PyTorch's pool of a device; unless create is set, None if PyTorch has used no memory there."""
+    if _torch is None:
+        raise RuntimeError("mlpool: call mlpool.install() first")
+    index = _torch.cuda._utils._get_device_index(device, optional=True)
+    if _pools.get(index) is None:
+        _pools[index] = Pool._of_torch(index, create)
+    return _pools[index]
+
+
+def stats(device: Device = None) -> dict[str, int]:
+    """Return the counters of PyTorch's pool as a dict; sizes are in bytes."""
+    return pool_of(device).stats()
+
+
+def report(device: Device = None) -> dict[str, Any]:
+    """Return the counters, also by stream and size."""
+    return pool_of(device).report()
+
+
+def snapshot(path: Union[str, os.PathLike[str]], device: Device = None) -> None:
+    """Write PyTorch's memory to a file; see Pool.snapshot."""
+    pool_of(device).snapshot(path)
+
+
+def empty_cache() -> None:
+    """Return PyTorch's unused memory to the driver."""
+    load().mlpool_torch_empty_cache()
+
+
+def on_out_of_memory(function: Optional[Callable[[int, str], Any]], device: Device = None) -> None:
+    """Call function(size, error) before a request of PyTorch fails; if it returns true, the pool tries again."""
+    pool_of(device).on_out_of_memory(function)
+
+
+def sleep(keep: bool = True, device: Device = None) -> None:
+    """Give PyTorch's memory back to the device, and keep all addresses; no tensor may be used until wake()."""
+    pool_of(device).sleep(keep)
+
+
+def wake(device: Device = None) -> None:
+    """Undo sleep(); CUDA graphs work again."""
+    pool_of(device).wake()
+
+
+@contextlib.contextmanager
+def pool(device: Device = None, **options: Any) -> Iterator[Any]:
+    """A torch.cuda.MemPool whose segments come from the pool; tensors made within it are PyTorch's in these segments.
+    The first call may have options; all share one pool for each device."""
+    import torch
+    if options:
+        if _pools or _kept:
+            raise RuntimeError("mlpool: the first call of pool() or install() has chosen the options")
+        call("check_options", option_list(options))
+        call("torch_options", option_list(options))
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(path(), "mlpool_torch_segment", "mlpool_torch_free")
+    load()
+    segments = torch.cuda.MemPool(allocator.allocator())
+    _kept.append(allocator)
+    with torch.cuda.use_mem_pool(segments, device=device):
+        yield segments
+
+
+def _patch(torch: Any) -> None:
+    """Make PyTorch's functions for statistics ask the pool, since its interface for other allocators has none."""
+    c = torch._C
+
+    def nested(device: int) -> dict[str, Any]:
+        pool = find_pool(device)
+        s = pool.stats() if pool else dict.fromkeys(Stats.names, 0)
+        allocated = {"current": s["allocated"], "peak": s["peak_allocated"], "allocated": 0, "freed": 0}
+        reserved = {"current": s["reserved"], "peak": s["peak_reserved"], "allocated": 0, "freed": 0}
+        blocks = {"current": s["allocs"] - s["frees"], "peak": 0, "allocated": s["allocs"], "freed": s["frees"]}
+        none = dict.fromkeys(allocated, 0)
+
+        def parts(everything: dict[str, int]) -> dict[str, dict[str, int]]:
+            return {"all": everything, "small_pool": none, "large_pool": none}
+
+        return {
+            "allocated_bytes": parts(allocated), "active_bytes": parts(allocated), "requested_bytes": parts(allocated),
+            "reserved_bytes": parts(reserved), "inactive_split_bytes": parts(none), "allocation": parts(blocks),
+            "active": parts(blocks), "segment": parts(none), "inactive_split": parts(none), "num_alloc_retries": 0,
+            "num_ooms": s["refused"], "num_sync_all_streams": s["host_waits"], "num_device_alloc": s["driver_mallocs"],
+            "num_device_free": 0, "max_split_size": -1, "oversize_allocations": none, "oversize_segments": none,
+        }
+
+    def memory_snapshot(*_: Any) -> dict[str, Any]:
+        devices = range(torch.cuda.device_count())
+        merged: dict[str, Any] = {"segments": [], "device_traces": [[] for _ in devices], "allocator_settings": {}, "external_annotations": []}
+        for index in devices:
+            pool = find_pool(index)
+            if pool is None:
+                continue
+            one = _load_snapshot(pool)
+            for segment in one["segments"]:
+                segment["device"] = index
+            segments, traces = merged["segments"] + one["segments"], merged["device_traces"]
+            traces[index] = one["device_traces"][0]
+            merged = {**merged, **one, "segments": segments, "device_traces": traces}
+        return merged
+
+    def reset_peaks(device: int) -> None:
+        pool = find_pool(device)
+        if pool:
+            pool.reset_peaks()
+
+    def record(enabled: Any = None, *_: Any, **__: Any) -> None:
+        if enabled:
+            raise RuntimeError("mlpool: to record calls, start with mlpool.install(trace_events=N)")
+
+    def note(external: Any) -> None:
+        """Note the streams that others created, and may destroy."""
+        new = external.__new__
+
+        def create(cls: Any, stream_ptr: int, *arguments: Any, **keywords: Any) -> Any:
+            call("torch_external", stream_ptr)
+            return new(cls, stream_ptr, *arguments, **keywords)
+
+        external.__new__ = create
+
+    if hasattr(torch.cuda, "ExternalStream"):
+        note(torch.cuda.ExternalStream)
+    c._cuda_memoryStats = nested
+    c._cuda_resetPeakMemoryStats = reset_peaks
+    c._cuda_resetAccumulatedMemoryStats = lambda device: None
+    c._cuda_memorySnapshot = memory_snapshot
+    c._cuda_record_memory_history = c._cuda_record_memory_history_legacy = record
+
+
+def _load_snapshot(p: Pool) -> dict[str, Any]:
+    """Return the snapshot of a pool as PyTorch's dict."""
+    handle, name = tempfile.mkstemp(suffix=".pickle")
+    os.close(handle)
+    try:
+        p.snapshot(name)
+        with open(name, "rb") as f:
+            loaded: dict[str, Any] = pickle.load(f)
+            return loaded
+    finally:
+        os.unlink(name)
