@@ -175,10 +175,10 @@ const smallShare = 2
 var leastPages int64 = 256
 
 // fromSmall serves a request for a small block from an unused chunk of its heap, whose lock is held. The chunk
-// becomes one for small blocks.
+// becomes one for small blocks. With KeepMapped there are none, so that AllocAt can make any earlier block again.
 func (p *Pool) fromSmall(r *request) *Block {
 	s, h := p.space, r.heap
-	if !s.slack.Grew || r.place.Unit > 0 {
+	if !s.slack.Grew || r.place.Unit > 0 || p.opt.KeepMapped {
 		return nil
 	}
 	if h.SmallLimit() == 0 {

@@ -123,15 +123,19 @@ cudadriver_value cudadriver_pages_create(int device, int shareable, int64_t byte
 
 int cudadriver_pages_release(int device, uintptr_t handle) { return PAGES(device, 1, cuMemRelease, handle); }
 
-int cudadriver_pages_map(int device, const int32_t *peers, int count, uintptr_t addr, uintptr_t handle, int64_t bytes) {
-  int code = PAGES(device, bytes > 0, cuMemMap, addr, (size_t)bytes, 0, handle, 0);
-  if (code) return code;
+int cudadriver_pages_access(int device, const int32_t *peers, int count, uintptr_t addr, int64_t bytes) {
   cd_access_desc access[1 + count];
   for (int i = 0; i <= count; i++) {
     cd_location location = {CD_MEM_LOCATION_TYPE_DEVICE, i ? peers[i - 1] : device};
     access[i] = (cd_access_desc){location, CD_MEM_ACCESS_FLAGS_PROT_READWRITE};
   }
-  code = PAGES(device, 1, cuMemSetAccess, addr, (size_t)bytes, access, 1 + (size_t)count);
+  return PAGES(device, bytes > 0, cuMemSetAccess, addr, (size_t)bytes, access, 1 + (size_t)count);
+}
+
+int cudadriver_pages_map(int device, const int32_t *peers, int count, uintptr_t addr, uintptr_t handle, int64_t bytes) {
+  int code = PAGES(device, bytes > 0, cuMemMap, addr, (size_t)bytes, 0, handle, 0);
+  if (code) return code;
+  code = cudadriver_pages_access(device, peers, count, addr, bytes);
   // If cuMemUnmap fails too, the first error says more.
   if (code) (void)PAGES(device, 1, cuMemUnmap, addr, (size_t)bytes);
   return code;

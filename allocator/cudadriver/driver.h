@@ -55,6 +55,7 @@ int cudadriver_range_release(int device, uintptr_t addr, int64_t bytes);
 cudadriver_value cudadriver_pages_create(int device, int shareable, int64_t bytes);
 int cudadriver_pages_release(int device, uintptr_t handle);
 // The device and its peers get access.
+int cudadriver_pages_access(int device, const int32_t *peers, int count, uintptr_t addr, int64_t bytes);
 int cudadriver_pages_map(int device, const int32_t *peers, int count, uintptr_t addr, uintptr_t handle, int64_t bytes);
 int cudadriver_pages_unmap(int device, uintptr_t addr, int64_t bytes);
 cudadriver_value cudadriver_pages_export(int device, uintptr_t handle);  // a file descriptor

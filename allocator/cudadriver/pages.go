@@ -39,6 +39,11 @@ func (d Driver) MapPages(addr, pages uintptr, bytes int64) error {
 	return check("MapPages", rawMapPages(d.device, d.peers(), addr, pages, bytes))
 }
 
+// SetAccess makes pages that another Driver of the device mapped accessible to the peers of d.
+func (d Driver) SetAccess(addr uintptr, bytes int64) error {
+	return check("SetAccess", rawSetAccess(d.device, d.peers(), addr, bytes))
+}
+
 // UnmapPages undoes one MapPages. All work at the addresses must be done.
 func (d Driver) UnmapPages(addr uintptr, bytes int64) error {
 	counts.unmapPages.Add(1)

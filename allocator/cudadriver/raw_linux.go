@@ -131,6 +131,11 @@ func rawMapPages(device int, peers []int32, addr, pages uintptr, bytes int64) in
 		C.uintptr_t(addr), C.uintptr_t(pages), C.int64_t(bytes)))
 }
 
+func rawSetAccess(device int, peers []int32, addr uintptr, bytes int64) int {
+	first := (*C.int32_t)(unsafe.SliceData(peers))
+	return int(C.cudadriver_pages_access(C.int(device), first, C.int(len(peers)), C.uintptr_t(addr), C.int64_t(bytes)))
+}
+
 func rawUnmapPages(device int, addr uintptr, bytes int64) int {
 	return int(C.cudadriver_pages_unmap(C.int(device), C.uintptr_t(addr), C.int64_t(bytes)))
 }

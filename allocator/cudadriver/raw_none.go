@@ -42,6 +42,7 @@ func rawReleaseRange(int, uintptr, int64) int                    { return codeNo
 func rawCreatePages(int, bool, int64) (uintptr, int)             { return 0, codeNone }
 func rawReleasePages(int, uintptr) int                           { return codeNone }
 func rawMapPages(int, []int32, uintptr, uintptr, int64) int      { return codeNone }
+func rawSetAccess(int, []int32, uintptr, int64) int              { return codeNone }
 func rawUnmapPages(int, uintptr, int64) int                      { return codeNone }
 func rawExportPages(int, uintptr) (uintptr, int)                 { return 0, codeNone }
 func rawImportPages(int, int) (uintptr, int)                     { return 0, codeNone }

@@ -2,6 +2,9 @@
 
 package main
 
+// #include "entry.h"
+import "C"
+
 import (
 	"errors"
 	"fmt"
@@ -28,7 +31,7 @@ type captures struct {
 // A route is an open capture.
 type route struct {
 	to     *captured
-	filter func(s allocator.Stream) bool // whether the work of s is captured
+	filter func(s allocator.Stream) bool // whether the work of s is captured; nil: the requests say so
 }
 
 // captured is the memory of the captures of one id.
@@ -44,30 +47,62 @@ type postponed struct {
 	stream allocator.Stream
 }
 
-// of returns the captures that the work of s belongs to, or nil. No filter is called after end.
-func (c *captures) of(s allocator.Stream) *captured {
-	if c.open.Load() == 0 {
-		return nil
+// of returns the captures that a request belongs to, or nil. No filter is called after end.
+func (c *captures) of(r request) (*captured, error) {
+	if r.id == 0 && c.open.Load() == 0 {
+		return nil, nil
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, r := range c.routes {
-		if r.filter(s) {
-			return r.to
+	if r.id > 0 {
+		to := c.byID[r.id]
+		if to == nil {
+			return nil, errNoCapture
+		}
+		return to, nil
+	}
+	for _, route := range c.routes {
+		if route.filter != nil && route.filter(r.stream) {
+			return route.to, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// begin opens a capture.
+// begin opens a capture. While one has a filter, the front keeps nothing, since it knows no captures.
 func (c *captures) begin(id uint64, filter func(s allocator.Stream) bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	to, err := c.use(id)
+	if err != nil {
+		return err
+	}
+	if filter != nil {
+		C.entry_front_off(c.pool.handle)
+	}
+	c.routes = append(c.routes, route{to, filter})
+	c.open.Add(1)
+	return nil
+}
+
+// retain keeps the memory of id until another release.
+func (c *captures) retain(id uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.use(id)
+	return err
+}
+
+// use counts one more use of the captures of id. Caller holds c.mu.
+func (c *captures) use(id uint64) (*captured, error) {
+	if id == 0 {
+		return nil, errors.New("mlpool: a capture needs an id that is not 0")
+	}
 	to := c.byID[id]
 	if to == nil {
 		a, err := allocator.NewPool(lasting{c.pool.driver, &c.pool.streams}, c.options)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		to = &captured{id: id, alloc: a}
 		if c.byID == nil {
@@ -76,9 +111,7 @@ func (c *captures) begin(id uint64, filter func(s allocator.Stream) bool) error 
 		c.byID[id] = to
 	}
 	to.uses++
-	c.routes = append(c.routes, route{to, filter})
-	c.open.Add(1)
-	return nil
+	return to, nil
 }
 
 var errNoCapture = errors.New("mlpool: no capture of that id was begun")
@@ -93,6 +126,9 @@ func (c *captures) end(id uint64) error {
 	if i < 0 {
 		c.mu.Unlock()
 		return errNoCapture
+	}
+	if c.routes[i].filter != nil {
+		C.entry_front_on(c.pool.handle)
 	}
 	c.routes = slices.Delete(c.routes, i, i+1)
 	var due []postponed
@@ -156,6 +192,17 @@ func (c *captures) closeUnused(to *captured) error {
 	}
 	delete(c.byID, to.id)
 	return to.alloc.Close()
+}
+
+// trim returns the memory of id to the driver if its captures were all released and no block is live.
+func (c *captures) trim(id uint64) error {
+	c.mu.Lock()
+	to := c.byID[id]
+	c.mu.Unlock()
+	if to == nil {
+		return nil
+	}
+	return c.closeUnused(to)
 }
 
 // list returns the captures of every id.

@@ -135,7 +135,7 @@ int mlpool_destroy(mlpool_pool *pool) {
 static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
   WANT(ptr, "ptr is NULL");
   front_block frees[FRONT_BLOCKS];
-  front *f = forked ? NULL : front_of(NUMBER(pool));
+  front *f = forked || r.id ? NULL : front_of(NUMBER(pool));
   int count = 0;
   uintptr_t addr = 0;
   if (f) {
@@ -151,16 +151,16 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
 }
 
 int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0, 0, 0});
 }
 
 int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag) {
   WANT(alignment && !(alignment & (alignment - 1)), "the alignment is not a power of two");
-  return allocate(pool, ptr, (entry_request){bytes, alignment, NUMBER(stream), tag, 0});
+  return allocate(pool, ptr, (entry_request){bytes, alignment, NUMBER(stream), tag, 0, 0, 0});
 }
 
 int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 1});
+  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 1, 0, 0});
 }
 
 static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
@@ -234,6 +234,29 @@ int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, v
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_end, NUMBER(pool), id); }
 
 int mlpool_capture_release(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_release, NUMBER(pool), id); }
+
+int mlpool_capture_retain(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_retain, NUMBER(pool), id); }
+
+int mlpool_capture_alloc(mlpool_pool *pool, uint64_t id, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
+  WANT(id, "id is 0");
+  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0, id, 0});
+}
+
+int mlpool_capture_alloc_at(mlpool_pool *pool, uint64_t id, void *ptr, size_t bytes, mlpool_stream stream, const char *tag) {
+  WANT(id && ptr, "id is 0, or ptr is NULL");
+  return allocate(pool, &ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0, id, NUMBER(ptr)});
+}
+
+int mlpool_capture_trim(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_trim, NUMBER(pool), id); }
+
+void entry_visit(mlpool_visitor function, uintptr_t arg, const mlpool_region *region) { function((void *)arg, region); }
+
+int mlpool_visit(mlpool_pool *pool, mlpool_visitor visitor, void *arg) {
+  WANT(visitor, "visitor is NULL");
+  return CALL(mlpool_go_visit, NUMBER(pool), visitor, NUMBER(arg));
+}
+
+int mlpool_add_peer(mlpool_pool *pool, int device) { return CALL(mlpool_go_add_peer, NUMBER(pool), device); }
 
 int mlpool_send(mlpool_pool *pool, void *ptr, int socket) {
   front *f = forked ? NULL : front_of(NUMBER(pool));

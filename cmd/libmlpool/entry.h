@@ -14,11 +14,14 @@ typedef struct {
   size_t bytes, alignment;
   uintptr_t stream;
   const char *tag;
-  int try;  // neither wait nor call the driver
+  int try;       // neither wait nor call the driver
+  uint64_t id;   // of the captures whose memory it wants; 0: those that its stream belongs to
+  uintptr_t at;  // where the block was before; 0: anywhere
 } entry_request;
 
 // Calls of functions of the program, which Go cannot call itself.
 int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text);
+void entry_visit(mlpool_visitor function, uintptr_t arg, const mlpool_region *region);
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
 
 // The front of a pool: its blocks, stream by stream as front_drain_next does, what requests took from it, and

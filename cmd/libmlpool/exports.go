@@ -185,7 +185,9 @@ func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, fr
 	if count > 0 {
 		p.freeAll(unsafe.Slice(frees, count))
 	}
-	addr, inCapture, err := p.allocate(request{size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0})
+	addr, inCapture, err := p.allocate(request{
+		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at),
+	})
 	if err != nil {
 		return fail(text, err)
 	}

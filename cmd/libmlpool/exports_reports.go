@@ -74,3 +74,46 @@ func (p *pool) snapshot(path string) error {
 	}
 	return observe.WriteFile(path, trace, p.memory())
 }
+
+//export mlpool_go_visit
+func mlpool_go_visit(handle C.uintptr_t, visitor C.mlpool_visitor, arg C.uintptr_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error {
+		p.visit(func(r C.mlpool_region) { C.entry_visit(visitor, arg, &r) })
+		return nil
+	})
+}
+
+// kinds are the kinds of regions by the state of a block.
+var kinds = map[string]C.mlpool_region_kind{
+	allocator.MapLive: C.MLPOOL_LIVE, allocator.MapFree: C.MLPOOL_FREE, allocator.MapCached: C.MLPOOL_FREE, allocator.MapWaiting: C.MLPOOL_WAITING,
+	allocator.MapUnmapped: C.MLPOOL_ELSEWHERE, allocator.MapStitched: C.MLPOOL_ELSEWHERE, allocator.MapUnstitched: C.MLPOOL_ELSEWHERE,
+}
+
+// visit calls f for the regions of the pool and of its captures.
+func (p *pool) visit(f func(C.mlpool_region)) {
+	of := func(id uint64, m allocator.Map) {
+		for _, s := range m.Segments {
+			r := C.mlpool_region{
+				size: C.sizeof_mlpool_region, kind: C.MLPOOL_SEGMENT, ptr: pointer(s.Addr), bytes: C.size_t(s.Bytes), stream: C.mlpool_stream(pointer(uintptr(s.Stream))),
+				id: C.uint64_t(id),
+			}
+			if s.Page > 0 {
+				r.mapped = 1
+			}
+			f(r)
+			for _, b := range s.Blocks {
+				r.kind, r.ptr, r.bytes, r.stream = kinds[b.State], pointer(b.Addr), C.size_t(b.Bytes), C.mlpool_stream(pointer(uintptr(b.Stream)))
+				r.tag = C.CString(b.Tag)
+				f(r)
+				C.free(unsafe.Pointer(r.tag))
+			}
+		}
+	}
+	of(0, allocator.MapOf(p.alloc))
+	for _, c := range p.captures.list() {
+		of(c.id, c.alloc.Map())
+	}
+}
+
+// pointer is a C pointer to device memory, which Go never follows.
+func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }

@@ -42,30 +42,35 @@ func mlpool_go_wake(handle C.uintptr_t, text *C.char) C.int {
 func mlpool_go_capture_begin(handle C.uintptr_t, id C.uint64_t, filter C.mlpool_filter, arg C.uintptr_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
 		if filter == nil {
-			return errors.New("mlpool: a capture needs a filter")
+			return p.captures.begin(uint64(id), nil)
 		}
-		err := p.captures.begin(uint64(id), func(s allocator.Stream) bool {
+		return p.captures.begin(uint64(id), func(s allocator.Stream) bool {
 			return C.entry_filter(filter, arg, C.uintptr_t(s)) != 0
 		})
-		if err == nil {
-			C.entry_front_off(p.handle) // which knows no captures
-		}
-		return err
 	})
 }
 
 //export mlpool_go_capture_end
 func mlpool_go_capture_end(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		err := p.captures.end(uint64(id))
-		if !errors.Is(err, errNoCapture) {
-			C.entry_front_on(p.handle)
-		}
-		return err
-	})
+	return flushed(handle, text, func(p *pool) error { return p.captures.end(uint64(id)) })
+}
+
+//export mlpool_go_capture_retain
+func mlpool_go_capture_retain(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error { return p.captures.retain(uint64(id)) })
 }
 
 //export mlpool_go_capture_release
 func mlpool_go_capture_release(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error { return p.captures.release(uint64(id)) })
+}
+
+//export mlpool_go_capture_trim
+func mlpool_go_capture_trim(handle C.uintptr_t, id C.uint64_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error { return p.captures.trim(uint64(id)) })
+}
+
+//export mlpool_go_add_peer
+func mlpool_go_add_peer(handle C.uintptr_t, device C.int, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error { return p.driver.add(int(device)) })
 }

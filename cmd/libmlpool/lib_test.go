@@ -39,7 +39,7 @@ func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		command(t, "gcc", "-shared", "-fPIC", "-o", at("libcuda.so.1"), "../../allocator/cudadriver/testdata/olddriver.c")
 		command(t, "gcc", testC...)
-		program(t, []string{"LD_LIBRARY_PATH=" + folder}, at("test_c"), folder, "blocks", "front", "release", "destroyed", "counts", "streams", "refused sleep", "captures")
+		program(t, []string{"LD_LIBRARY_PATH=" + folder}, at("test_c"), folder, "blocks", "front", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids")
 		return
 	}
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}

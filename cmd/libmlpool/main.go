@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 
 	"mlpool/allocator"
-	"mlpool/allocator/cudadriver"
 )
 
 func main() {} // a library needs one
@@ -26,7 +25,7 @@ func main() {} // a library needs one
 // A pool is what a handle of mlpool.h stands for.
 type pool struct {
 	handle C.uintptr_t
-	driver cudadriver.Driver
+	driver *peered
 	alloc  aligned          // serves requests outside of captures
 	base   *allocator.Pool  // alloc, or what it wraps
 	trace  *allocator.Trace // nil: no trace
@@ -47,7 +46,7 @@ func newPool(o options) (*pool, error) {
 	if err := o.addPeers(); err != nil {
 		return nil, err
 	}
-	d, err := cudadriver.New(o.driver)
+	d, err := newPeered(o.driver)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +97,9 @@ type request struct {
 	bytes, alignment int64
 	stream           allocator.Stream
 	tag              string
-	try              bool // neither wait nor call the driver
+	try              bool    // neither wait nor call the driver
+	id               uint64  // of the captures whose memory it wants; 0: those that its stream belongs to
+	at               uintptr // where the block was before; 0: anywhere
 }
 
 var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
@@ -109,7 +110,10 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 		p.used.Store(true)
 	}
 	from := p.alloc
-	c := p.captures.of(r.stream)
+	c, err := p.captures.of(r)
+	if err != nil {
+		return 0, false, err
+	}
 	if c != nil {
 		from = c.alloc
 	}
@@ -127,6 +131,8 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 
 func (p *pool) allocateFrom(from aligned, r request) (allocator.Block, error) {
 	switch {
+	case r.at > 0:
+		return from.(*allocator.Pool).AllocAt(r.at, r.bytes, r.stream, r.tag)
 	case r.try:
 		a, ok := from.(*allocator.Pool)
 		if !ok {

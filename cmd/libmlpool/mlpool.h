@@ -184,6 +184,45 @@ int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, v
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id);
 int mlpool_capture_release(mlpool_pool *pool, uint64_t id);
 
+/* Memory of captures by their id, which is not 0, for a program that knows which of its requests belong to which
+ * capture: then the filter of mlpool_capture_begin is NULL. mlpool_capture_retain keeps the memory of id until another
+ * mlpool_capture_release. mlpool_capture_alloc allocates from it, also while no capture is open. mlpool_capture_alloc_at
+ * allocates a block, now free, at the address that it had before, so that a graph that writes to it can be launched
+ * again. mlpool_capture_trim returns the memory to the driver if its captures were all released. */
+int mlpool_capture_retain(mlpool_pool *pool, uint64_t id);
+int mlpool_capture_alloc(mlpool_pool *pool, uint64_t id, void **ptr, size_t bytes, mlpool_stream stream, const char *tag);
+int mlpool_capture_alloc_at(mlpool_pool *pool, uint64_t id, void *ptr, size_t bytes, mlpool_stream stream, const char *tag);
+int mlpool_capture_trim(mlpool_pool *pool, uint64_t id);
+
+/* A region of a pool's addresses: a segment, which is one call of the driver or a range of mapped chunks, or a block of
+ * the segment before it. Blocks cover their segment, by address. */
+typedef enum {
+  MLPOOL_SEGMENT = 0,
+  MLPOOL_LIVE = 1,    /* handed out */
+  MLPOOL_FREE = 2,    /* on its stream */
+  MLPOOL_WAITING = 3, /* freed, while other streams still use it */
+  MLPOOL_ELSEWHERE = 4 /* unmapped, or shown at another address */
+} mlpool_region_kind;
+
+typedef struct {
+  size_t size; /* sizeof(mlpool_region) of the library */
+  mlpool_region_kind kind;
+  void *ptr;
+  size_t bytes;
+  mlpool_stream stream;
+  uint64_t id;     /* of the captures that have the segment; 0: none */
+  int mapped;      /* the segment consists of pages */
+  const char *tag; /* of a live block; valid during the call */
+} mlpool_region;
+
+/* mlpool_visit calls visitor for every region, segment by segment. The visitor must not call the pool. */
+typedef void (*mlpool_visitor)(void *arg, const mlpool_region *region);
+int mlpool_visit(mlpool_pool *pool, mlpool_visitor visitor, void *arg);
+
+/* mlpool_add_peer lets the kernels and copies of another device use the memory of virtual segments, that of captures and
+ * later memory included, as the option peers does. */
+int mlpool_add_peer(mlpool_pool *pool, int device);
+
 /* mlpool_send sends a block to another process over a connected Unix socket. The pool must be shareable,
  * and the block must stay live, and the pool awake, until the receiver has closed it: mlpool_wake gives the
  * block other memory. The receiver can access the whole pages that the block is in.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-
-	"mlpool/allocator/cudadriver"
 )
 
 // The driver may crash if it gets a stream that was destroyed, and a program may destroy a stream whose memory
@@ -29,7 +27,7 @@ var errMayBeGone = errors.New("mlpool: the stream may be destroyed")
 
 // lasting is a driver that records events on streams that last. An event of another stream is one that is done.
 type lasting struct {
-	cudadriver.Driver
+	*peered
 	streams *streams
 }
 

@@ -44,6 +44,12 @@ func (p Place) Skip(addr uintptr) int64 {
 	return -(int64(addr) + p.Offset) & (p.Unit - 1)
 }
 
+// At returns the place that is one address.
+func At(addr uintptr) Place {
+	const beyond = 1 << 62 // every address
+	return Place{Unit: beyond, Offset: beyond - int64(addr)}
+}
+
 // State is the use of a block's bytes.
 type State uint8
 

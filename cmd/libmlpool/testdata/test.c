@@ -283,6 +283,56 @@ static void test_captures(void) {
   CHECK(!mlpool_free(pool, c, NULL) && !mlpool_destroy(pool));
 }
 
+typedef struct {
+  void *wanted;
+  uint64_t segment, id; // of the segment before, and of the wanted block
+  size_t segments, bytes, live;
+} seen;
+
+static void look(void *arg, const mlpool_region *r) {
+  seen *s = arg;
+  CHECK(r->size == sizeof *r);
+  if (r->kind == MLPOOL_SEGMENT) {
+    CHECK(s->bytes == 0); // blocks cover the segment before
+    s->segments++, s->segment = r->id, s->bytes = r->bytes;
+    return;
+  }
+  s->bytes -= r->bytes;
+  s->live += r->kind == MLPOOL_LIVE;
+  if (r->kind == MLPOOL_LIVE && r->ptr == s->wanted && !strcmp(r->tag, "graph")) s->id = s->segment;
+}
+
+// A program may say itself which requests are captured.
+static void test_capture_ids(void) {
+  mlpool_pool *pool = create(NULL);
+  void *a, *b, *c;
+  FAILS(mlpool_capture_alloc(pool, 5, &a, MIB, NULL, "graph"), MLPOOL_ERROR_INVALID, "no capture");
+  FAILS(mlpool_capture_retain(pool, 0), MLPOOL_ERROR_INVALID, "not 0");
+  CHECK(!mlpool_capture_retain(pool, 5) && !mlpool_capture_begin(pool, 5, NULL, NULL));
+  CHECK(!mlpool_capture_alloc(pool, 5, &a, 3 * MIB, NULL, "graph") && !mlpool_alloc(pool, &b, MIB, NULL, "other"));
+  seen s = {.wanted = a};
+  CHECK(!mlpool_visit(pool, look, &s) && s.id == 5 && s.live == 2 && s.segments >= 2 && s.bytes == 0);
+  // The front keeps blocks of other work.
+  CHECK(!mlpool_free(pool, b, NULL) && !mlpool_alloc(pool, &c, MIB, NULL, "other") && c == b && !mlpool_free(pool, c, NULL));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_end(pool, 5) && !mlpool_capture_trim(pool, 5));
+  CHECK(!mlpool_capture_alloc_at(pool, 5, a, 3 * MIB, NULL, "graph"));
+  FAILS(mlpool_capture_alloc_at(pool, 5, a, 3 * MIB, NULL, "graph"), MLPOOL_ERROR_INVALID, "not free");
+  CHECK(!mlpool_capture_release(pool, 5) && !mlpool_free(pool, a, NULL) && stats(pool).allocated == 0);
+  CHECK(!mlpool_capture_alloc_at(pool, 5, a, 3 * MIB, NULL, "graph")); // the other use
+  int64_t reserved = stats(pool).reserved;
+  CHECK(!mlpool_capture_release(pool, 5) && !mlpool_capture_trim(pool, 5) && stats(pool).reserved == reserved);
+  CHECK(!mlpool_free(pool, a, NULL) && stats(pool).reserved < reserved && !mlpool_destroy(pool));
+}
+
+static void test_peer(void) {
+  mlpool_pool *pool = create("segments=virtual");
+  void *a, *b;
+  CHECK(!mlpool_alloc(pool, &a, 3 * MIB, NULL, "a"));
+  FAILS(mlpool_add_peer(pool, 1000), MLPOOL_ERROR_INVALID, "does not exist");
+  CHECK(!mlpool_add_peer(pool, 1) && !mlpool_add_peer(pool, 1) && !mlpool_alloc(pool, &b, 30 * MIB, NULL, "b"));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_destroy(pool));
+}
+
 static void test_send(void) {
   mlpool_pool *pool = create("segments=virtual,shareable=true");
   void *a, *b;
@@ -357,10 +407,23 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options},     {"blocks", test_blocks},   {"front", test_front},     {"release", test_release},
-    {"destroyed", test_destroyed}, {"counts", test_counts},   {"streams", test_streams}, {"refused sleep", test_refused_sleep},
-    {"reports", test_reports},     {"limits", test_limits},   {"sleep", test_sleep},     {"captures", test_captures},
-    {"send", test_send},           {"threads", test_threads}, {"fork", test_fork},
+    {"options", test_options},
+    {"blocks", test_blocks},
+    {"front", test_front},
+    {"release", test_release},
+    {"destroyed", test_destroyed},
+    {"counts", test_counts},
+    {"streams", test_streams},
+    {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},
+    {"limits", test_limits},
+    {"sleep", test_sleep},
+    {"captures", test_captures},
+    {"capture ids", test_capture_ids},
+    {"peer", test_peer},
+    {"send", test_send},
+    {"threads", test_threads},
+    {"fork", test_fork},
 };
 
 // wanted reports whether the names, if there are any, include name.
