@@ -21,6 +21,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/kernels/collective"
 )
 
 // asTrain in the environment turns the test binary into the command.
@@ -33,8 +34,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTrain) != "" {
 		main()
 	}
-	if os.Getenv(asStopped) != "" {
-		stopped()
+	if os.Getenv(asRank1) != "" {
+		os.Exit(runCommand(context.Background(), localRank(os.Getenv, collective.NewLocal(3)[1], nil), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Setenv("LC_ALL", "C.UTF-8")
 	os.Unsetenv(backend.AllocatorEnv) // each test runs on the pool, unless it says another

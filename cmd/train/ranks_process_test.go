@@ -3,13 +3,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -17,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +23,6 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
-	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/kerneltest"
 )
@@ -172,68 +168,8 @@ func TestRankKilled(t *testing.T) {
 	}
 }
 
-// asStopped in the environment turns the test binary into rank 1 of 3, which stops.
-const asStopped = "MLPOOL_TEST_AS_STOPPED"
-
-func stopped() {
-	r := localRank(os.Getenv, collective.NewLocal(3)[1], func(l *collective.Local) collective.Collective { return stopping{l} })
-	fmt.Fprintln(os.Stderr, asStopped)
-	os.Exit(runCommand(context.Background(), r, os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// stopping is a rank whose process stops in its first exchange.
-type stopping struct{ *collective.Local }
-
-func (s stopping) Exchange(u collective.Updates, stream uintptr) error {
-	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.Exchange(u, stream))
-}
-
-// stoppedRank returns the process of rank 1 of 3, which is killed after hang.
-func stoppedRank(t *testing.T, program, port, path string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, program, path)
-	cmd.Env = append(os.Environ(), asStopped+"=1")
-	for name, value := range mpirun(1, 3, port) {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
-	return cmd
-}
-
-// TestRankStopped stops the process of a rank for which others wait. If it continues after they
-// have ended, it ends too.
-func TestRankStopped(t *testing.T) {
-	impatient(t)
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	port := freePort(t)
-	cmd := stoppedRank(t, os.Args[0], port, path)
-	stderr, err := cmd.StderrPipe()
-	traintest.OK(t, errors.Join(err, cmd.Start()))
-	said := bufio.NewReader(stderr)
-	if line, err := said.ReadString('\n'); err != nil || line != asStopped+"\n" {
-		t.Errorf("rank 1 says %q at first, %v", line, err)
-	}
-	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Error(err)
-	}
-	last, err := io.ReadAll(said)
-	if err := errors.Join(err, cmd.Wait()); len(last) > 0 || cmd.ProcessState.ExitCode() != exit.Failure {
-		t.Errorf("rank 1 ends with %v, and says %q", err, last)
-	}
-	host, err := os.Hostname()
-	traintest.OK(t, err)
-	quiet(t, all)
-	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for %v: see whether ", cmd.Process.Pid, host, patience)
-	if !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
-		t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, want)
-	}
-	for _, rank := range []int{0, 2} {
-		if all[rank].code != exit.Failure {
-			t.Errorf("rank %d: exit code %d", rank, all[rank].code)
-		}
-	}
-}
+// asRank1 in the environment turns the test binary into rank 1 of 3, on the CPU.
+const asRank1 = "MLPOOL_TEST_AS_RANK_1"
 
 // TestAnotherProgram gives rank 1 a copy of the program with one byte more.
 func TestAnotherProgram(t *testing.T) {
@@ -242,7 +178,13 @@ func TestAnotherProgram(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other")
 	traintest.OK(t, os.WriteFile(other, append(text, 0), 0o777))
 	port := freePort(t)
-	cmd := stoppedRank(t, other, port, path)
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, other, path)
+	cmd.Env = append(os.Environ(), asRank1+"=1")
+	for name, value := range mpirun(1, 3, port) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
 	traintest.OK(t, cmd.Start())
 	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failure {
