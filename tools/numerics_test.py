@@ -1,30 +1,14 @@
 """Tests numerics.py without numpy and torch."""
 
 import sys
-import tempfile
 import unittest
-from argparse import Namespace
 from pathlib import Path
 from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 with mock.patch.dict(sys.modules, {name: mock.MagicMock(__version__="2") for name in ("numpy", "torch", "torch.distributed", "torch.nn", "torch.nn.functional")}):
-    import common
     import numerics
-
-
-class Runs(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.args = Namespace(train=Path("train"), mnist=self.folder / "mnist", config=Path("c.toml"), epochs=3, device="cpu")
-
-    def test_failed(self):
-        with mock.patch.object(common, "call_train", side_effect=common.Failed("train: no GPU")):
-            with self.assertRaisesRegex(SystemExit, "numerics: eager:tf32, seed 1: train: no GPU"):
-                numerics.run_train(self.args, "eager", "tf32", 1, self.folder)
 
 
 class Yardsticks(unittest.TestCase):

@@ -166,26 +166,6 @@ class Run(unittest.TestCase):
         status, _, stderr = self.run_main("--device", "cpu", "--frameworks", "ours", "--gpus", "2", "--append", "--shapes", "7x8")
         self.assertEqual((status, stderr), (0, ["peers: mlpool is left out: --gpus needs --device cuda"]))
 
-    def test_ranks_that_fail(self):
-        for framework, width, want in [
-            ("ours", 17, "train: no NCCL"),
-            ("ours", 18, "train trained as 1 ranks, not 2"),
-            ("torch", 13, "killed by the driver"),
-            ("torch", 16, "OutOfMemory: none on rank 1"),
-        ]:
-            with self.subTest(want):
-                self.csv.unlink(missing_ok=True)
-                (self.folder / "starts").write_text("")
-                arguments = ["--gpus", "2", "--frameworks", framework, "--precisions", "tf32", "--shapes", f"{width}x8,8x8"]
-                status, _, stderr = self.run_main(*arguments)
-                self.assertEqual((status, stderr[-1]), (1, "peers: 1 of 2 trainings failed"), stderr)
-                self.assertEqual(stderr[0], f"peers: {peers.NAMES[framework]} {width}x8, 4 hidden layers, tf32, 2 GPUs: {want}")
-                self.assertEqual([row["feat_dim"] for row in self.rows()[1]], ["8"])
-                self.assertEqual(self.starts(), 0 if framework == "ours" else 4)
-                for pid in (self.folder / "starts").read_text().split():
-                    with self.assertRaises(ProcessLookupError):
-                        os.kill(int(pid), 0)
-
     def test_failures_are_a_line_each(self):
         """A training that fails leaves no row."""
         for framework, width, want in [
@@ -225,17 +205,6 @@ class Run(unittest.TestCase):
         status, _, stderr = self.run_main("--frameworks", "jax,torch")
         self.assertEqual((status, stderr[-1], self.csv.exists()), (1, "peers: nothing was measured", False))
 
-    def test_workers_without_their_framework(self):
-        """The real workers, on a machine where no framework can be imported."""
-        for name in ("jax", "torch"):
-            (self.folder / f"{name}.py").write_text(f"raise ImportError('No module named {name}')")
-        command = peers_trainers.worker_command
-        with mock.patch.dict(os.environ, PYTHONPATH=str(self.folder)):
-            status, _, stderr = self.run_main("--frameworks", "jax,torch", worker=command)
-        self.assertEqual(status, 1)
-        self.assertEqual(stderr[0], "peers: JAX is left out: No module named jax")
-        self.assertRegex(stderr[1], "^peers: PyTorch is left out: No module named ")
-
     def test_append(self):
         arguments = ["--frameworks", "ours", "--precisions", "tf32", "--append", "--shapes"]
         self.assertEqual(self.run_main(*arguments, "7x8")[0], 0)
@@ -259,22 +228,6 @@ class Run(unittest.TestCase):
             status, _, stderr = self.run_main("--append")
             self.assertEqual((status, stderr), (1, [f"peers: {self.csv} was not written by this script: name another file"]))
             self.assertEqual(self.csv.read_text(), other)
-
-    def test_interrupt_keeps_rows(self):
-        train = peers.Worker.train
-
-        def interrupted(worker, job):
-            if job.feat_dim == 8:
-                raise KeyboardInterrupt
-            return train(worker, job)
-
-        with mock.patch.object(peers.Worker, "train", interrupted):
-            status, stdout, stderr = self.run_main("--frameworks", "jax", "--precisions", "tf32", "--shapes", "7x8,8x8,9x8")
-        self.assertEqual((status, len(self.rows()[1])), (130, 1))
-        self.assertIn("--append continues", stderr[-1])
-        self.assertIn("7x8", stdout)
-        with self.assertRaises(ProcessLookupError):  # the worker has ended
-            os.kill(int((self.folder / "starts").read_text()), 0)
 
     def test_bad_arguments(self):
         for argv, want in [

@@ -5,8 +5,6 @@ import csv
 import io
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +32,6 @@ if "graph" in jobs and allocator == "async":
     sys.exit("Traceback ...\\nkilled by the driver")
 if "cnn" in jobs:
     os.fork()  # both hold the GPU
-    open("waiting", "a").close()
     time.sleep(600)
 answer = dict(ms=1000.0 + need)
 if task == "measure":
@@ -148,40 +145,6 @@ class Run(unittest.TestCase):
                 time.sleep(0.02)
             else:
                 self.fail(f"{line} is left")
-
-    def test_interrupted(self):
-        """Ctrl-C and SIGTERM end the processes on every GPU."""
-        program = f"""
-import sys
-sys.dont_write_bytecode = True
-sys.path.insert(0, {str(Path(torch_memory.__file__).parent)!r})
-import common, json, torch_memory
-torch_memory.worker_command = lambda request: [sys.executable, "-S", "worker.py", json.dumps(request)]
-common.need = lambda *modules: None
-sys.exit(torch_memory.main(sys.argv[1:]))
-"""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            for name in ("started", "waiting"):
-                Path(name).unlink(missing_ok=True)
-            words = ["--mlpool", ".", "--gpus", "0", "--jobs", "cnn", "--csv", "t.csv"]
-            with subprocess.Popen([sys.executable, "-S", "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
-                while not Path("waiting").exists():
-                    time.sleep(0.01)
-                process.send_signal(number)
-                _, stderr = process.communicate(timeout=60)
-            self.assertEqual((process.returncode, stderr), (130, "torch_memory: interrupted: the CSV has the parts that were complete\n"))
-            self.nobody_is_left()
-
-    def test_bad_arguments(self):
-        Path("other.csv").write_text("a,b\n1,2\n")
-        for argv, want in [(["--parts", "memory,speed"], "'speed' is not one of memory, limits"),
-                           (["--jobs", "gpt"], "'gpt' is not one of"), (["--rounds", "0"], "must be above 0"),
-                           (["--timeout", "nan"], "must be above 0"), (["--csv", "no/t.csv"], "the folder of no/t.csv does not exist"),
-                           (["--csv", "other.csv"], "was not written by this script"),
-                           (["--mlpool", "none"], "no none/mlpool/__init__.py: make lib builds it")]:
-            status, _, stderr = self.run_main(*argv)
-            self.assertNotEqual(status, 0)
-            self.assertIn(want, "\n".join(stderr))
 
 
 class Bisection(unittest.TestCase):

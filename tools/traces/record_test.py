@@ -90,36 +90,6 @@ class Convert(unittest.TestCase):
         ])
 
 
-class All(unittest.TestCase):
-    def run_all(self, broken):
-        """Runs record_all with jobs of which one fails."""
-        def run(arguments):
-            name, steps = arguments[0], arguments[2]
-            if name == broken:
-                raise record.Refused(f"{name} is broken")
-            return FACTS | {"job": name, "expandable_segments": "--expandable" in arguments, "calls": steps,
-                            "peak_requested": 10 << 20, "peak_of_history": 20 << 20,
-                            "file_bytes": steps}
-
-        with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()) as stdout, \
-                contextlib.redirect_stderr(io.StringIO()) as stderr:
-            failed = record.record_all(tuple(record.JOBS), out, 1, 2, None, run)
-            text = (Path(out) / "summary.txt").read_text()
-        self.assertEqual(stdout.getvalue(), text)
-        return failed, text, stderr.getvalue()
-
-    def test_one_failure_is_not_the_end(self):
-        failed, text, stderr = self.run_all("cnn")
-        self.assertEqual(failed, 1)
-        self.assertRegex(stderr, r"(?m)^record: \d+ of \d+: cnn is broken$")
-        self.assertNotIn("cnn", text)
-        self.assertIn("inference-expandable", text)
-
-    def test_incomplete_history_is_told(self):
-        facts = FACTS | {"calls": 1, "peak_requested": 1, "peak_of_history": 7, "file_bytes": 1}
-        self.assertIn("accounts for 7 bytes", record.summary([facts]))
-
-
 class Job(unittest.TestCase):
     """Records a job on a mock of torch."""
 
@@ -160,22 +130,14 @@ class Job(unittest.TestCase):
             self.assertEqual(self.memory._record_memory_history.call_args.kwargs["context"], context)
             self.assertEqual(self.memory._dump_snapshot.call_args_list, dumps)
 
-    def test_setting_that_had_no_effect(self):
-        status, stdout, stderr, text = self.run_cache(
-            {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": False}]})
-        self.assertEqual((status, stdout, text), (1, "", ""))
-        self.assertEqual(stderr, "record: torch ignored expandable_segments:True\n")
-
 
 class Measure(unittest.TestCase):
-    def measure(self, settings, fails=None, init_fails=None):
+    def measure(self, settings):
         """Runs --measure on a mock of torch; the status, stdout, stderr and the settings that torch finds."""
         torch = mock.MagicMock()
-        torch.cuda.OutOfMemoryError = MemoryError
         torch.cuda.max_memory_reserved.return_value, torch.cuda.max_memory_allocated.return_value = 7, 5
-        torch.cuda.synchronize.side_effect = fails
         found = []
-        torch.cuda.init.side_effect = init_fails or (lambda: found.extend(map(os.environ.get, record.SETTINGS)))
+        torch.cuda.init.side_effect = lambda: found.extend(map(os.environ.get, record.SETTINGS))
         kept = {key: value for key, value in os.environ.items() if key not in record.SETTINGS}
         with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(os.environ, kept | settings, clear=True), \
                 mock.patch.dict(record.JOBS, cache=(record.JOBS["cache"][0], 3)), \
@@ -191,63 +153,6 @@ class Measure(unittest.TestCase):
             self.assertEqual((status, stderr, found), (0, "", [want] * 2))
             self.assertEqual(json.loads(stdout), {"job": "cache", "PYTORCH_CUDA_ALLOC_CONF": want or "",
                                                   "max_memory_reserved": 7, "max_memory_allocated": 5})
-
-    def test_out_of_memory(self):
-        status, stdout, stderr, _ = self.measure({}, fails=MemoryError("CUDA out of memory.\nMore."))
-        self.assertEqual((status, stdout, stderr), (1, "", "record: cache: CUDA out of memory.\n"))
-
-    def test_settings_that_torch_refuses(self):
-        for error in (RuntimeError, ValueError):
-            refusal = error("unknown key x\nStack")
-            status, stdout, stderr, _ = self.measure({"PYTORCH_ALLOC_CONF": "x:1"}, init_fails=refusal)
-            self.assertEqual((status, stdout), (1, ""))
-            self.assertEqual(stderr, "record: torch does not start with 'x:1': unknown key x\n")
-
-    def test_each_of_several_in_a_child(self):
-        def run(arguments):
-            if arguments[1] == "moe":
-                raise record.Refused("moe is broken")
-            return {"job": arguments[1]}
-
-        with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            failed = record.measure(["lora", "moe", "cnn"], run)
-        self.assertEqual((failed, stderr.getvalue()), (1, "record: moe is broken\n"))
-        self.assertEqual(stdout.getvalue(), '{"job": "lora"}\n{"job": "cnn"}\n')
-
-
-class Command(unittest.TestCase):
-    def run_main(self, *argv):
-        with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            try:
-                status = record.main(list(argv))
-            except SystemExit as error:
-                status = error.code
-        return status, stdout.getvalue(), stderr.getvalue()
-
-    def test_bad_arguments(self):
-        for argv, want in [([], "COMMAND"), (["cnn", "--steps", "0"], "must be 1 or more"), (["all"], "out"),
-                           (["all", "x", "--parallel", "0"], "must be 1 or more"), (["vision"], "invalid choice"),
-                           (["--measure"], "at least one"), (["--measure", "vision"], "invalid choice"),
-                           (["all", "x", "--jobs", "vision"], "invalid choice")]:
-            status, _, stderr = self.run_main(*argv)
-            self.assertEqual(status, 2)
-            self.assertIn(want, stderr)
-
-    def test_without_torch(self):
-        missing, sys.modules["torch"] = sys.modules.get("torch"), None  # an import of it fails
-        try:
-            status, stdout, stderr = self.run_main("cache", "--steps", "1")
-        finally:
-            sys.modules.pop("torch")
-            if missing:
-                sys.modules["torch"] = missing
-        self.assertEqual((status, stdout), (1, ""))
-        self.assertRegex(stderr, r"\Arecord: needs torch: [^\n]*\n\Z")
-
-    def test_child(self):
-        """A failing child is reported by its last line of stderr."""
-        with self.assertRaisesRegex(record.Refused, "vision: exit status 2: .*invalid choice"):
-            record.child(["vision"])
 
 
 if __name__ == "__main__":
