@@ -1,3 +1,4 @@
+// Package terminal writes for people: lines that fit, and tables.
 package terminal
 
 import (
