@@ -104,10 +104,6 @@ check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and c
 	$(if $(shell command -v shellcheck),shellcheck tools/*.sh tools/*/*.sh .ci/run)
 	$(if $(shell command -v clang-format-19),git ls-files '*.c' '*.cpp' '*.h' '*.hpp' '*.cu' '*.cuh' | xargs clang-format-19 -n -Werror)
 
-.PHONY: bench
-bench: ## compare benchmarks with those of commit BASE, by benchstat; see tools/bench.sh
-	tools/bench.sh $(BASE)
-
 .PHONY: clean
 clean: ## remove everything built, but not the logs, nor an nvcc that was fetched
 	rm -f kernels/libkernels.a kernels/archive_cuda.go
