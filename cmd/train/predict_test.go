@@ -7,7 +7,6 @@ import (
 	"image"
 	"image/color"
 	"image/png"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
-	"mlpool/kernels"
 )
 
 // trained trains on the small data set, and returns the folders of the run and of the data.
@@ -55,51 +53,6 @@ func TestPredictTestSet(t *testing.T) {
 		code, stdout, stderr := train("-predict", alone, dir)
 		if code != 0 || strings.Contains(stdout, "accuracy") || strings.Contains(stdout, " more") || strings.Count(stdout, "\n") != 3 {
 			t.Errorf("%s: exit code %d, stderr %q, stdout:\n%s", name, code, stderr, stdout)
-		}
-	}
-}
-
-// TestPredictAgrees compares -predict, which has code of its own, with the validation of all kinds
-// of models.
-func TestPredictAgrees(t *testing.T) {
-	devices := []string{"cpu"}
-	if kernels.Available() == nil {
-		devices = append(devices, "cuda")
-	}
-	models := [][]string{
-		{"model.feat_dim=1", "model.num_layers=1"},
-		{"model.feat_dim=33", "model.num_layers=5"},
-		{"model.feat_dim=64", "train.bsz=300"},
-		{"train.fuse=false", "train.bsz=17"},
-		{"train.executor=graph"},
-		{"train.precision=fp32"},
-	}
-	for _, key := range configs.Keys() {
-		if strings.HasPrefix(key, "model.") && !strings.Contains(fmt.Sprint(models), key+"=") {
-			t.Errorf("train a model here that sets %s", key)
-		}
-	}
-	for _, device := range devices {
-		path, logDir := traintest.WriteConfig(t, device, "")
-		for _, settings := range models {
-			t.Run(fmt.Sprint(device, settings), func(t *testing.T) {
-				args := []string{path}
-				for _, s := range settings {
-					args = append(args, "-set", s)
-				}
-				dir := trainAll(t, logDir, args...)
-				records := recordsOf(t, dir)
-				stdout := succeeds(t, "-predict", predict.TestSet, dir)
-				want, loss, accuracy := records[len(records)-1], 0.0, 0.0
-				_, line, _ := strings.Cut(stdout, "\nloss ")
-				if _, err := fmt.Sscanf(line, "%g, accuracy %g %% of 70 images", &loss, &accuracy); err != nil {
-					t.Fatalf("%v:\n%s", err, stdout)
-				}
-				// Of the printed figures the last digit is rounded.
-				if math.Abs(loss-float64(want.ValLoss)) > 1e-4 || math.Abs(accuracy-100*want.ValAcc) > 0.0051 {
-					t.Errorf("loss %v, accuracy %v %%, and the run logged %v and %v %%", loss, accuracy, want.ValLoss, 100*want.ValAcc)
-				}
-			})
 		}
 	}
 }

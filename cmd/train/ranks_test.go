@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/rundir"
@@ -203,17 +201,6 @@ func TestRanksApart(t *testing.T) {
 				t.Errorf("exit code %d, %q, want %d, one line %q", code, &stderr, c.code, c.want)
 			}
 		})
-	}
-}
-
-// TestRanksJSON prints one document.
-func TestRanksJSON(t *testing.T) {
-	path, _ := traintest.WriteConfig(t, "cpu", "")
-	all := trainRanks(t, context.Background(), 2, func(int) []string { return []string{"-json", path} }, nil)
-	quiet(t, all)
-	var got compare.Results
-	if err := json.Unmarshal([]byte(all[0].stdout), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Ranks != 2 || got.Runs[0].Figures.Hidden == nil || *got.Runs[0].Figures.AllReduceUS <= 0 {
-		t.Errorf("%v, %s", err, all[0].stdout)
 	}
 }
 

@@ -26,8 +26,7 @@ type group struct {
 
 // call is a rank's call of an operation.
 type call struct {
-	name string
-	x    []float32
+	x []float32
 	// Of an exchange, whose x are the updates:
 	w       []float32
 	rounded []ref.BF16 // if not empty, each rank changes its part of w
@@ -61,13 +60,12 @@ func (l *Local) Size() int { return len(l.group.calls) }
 
 // AllReduce adds up in the order of the ranks.
 func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
-	return l.meet(call{"all-reduces", arrayAt[float32](x, n), nil, nil}, (*group).reduce)
+	return l.meet(call{x: arrayAt[float32](x, n)}, (*group).reduce)
 }
 
 func (l *Local) Exchange(u Updates, _ uintptr) error {
-	c := call{"exchanges", arrayAt[float32](u.X, u.N), arrayAt[float32](u.W, u.N), nil}
+	c := call{x: arrayAt[float32](u.X, u.N), w: arrayAt[float32](u.W, u.N)}
 	if u.Rounded != 0 {
-		c.name = "exchanges in bf16"
 		c.rounded = arrayAt[ref.BF16](u.Rounded, u.N)
 	}
 	return l.meet(c, (*group).exchange)
@@ -83,7 +81,7 @@ func (l *Local) meet(c call, work func(*group)) error {
 	}
 	g.calls[l.rank] = c
 	round := g.round
-	if g.come++; g.come == len(g.calls) && g.agree() {
+	if g.come++; g.come == len(g.calls) {
 		work(g)
 		clear(g.calls)
 		g.come, g.round = 0, g.round+1
@@ -96,18 +94,6 @@ func (l *Local) meet(c call, work func(*group)) error {
 		return g.err
 	}
 	return nil
-}
-
-// agree reports whether all ranks have called the same operation. If they have not, it ends the group.
-func (g *group) agree() bool {
-	first := g.calls[0]
-	for rank, c := range g.calls {
-		if c.name != first.name || len(c.x) != len(first.x) {
-			g.end(fmt.Errorf("collective: rank %d %s %d numbers, and rank 0 %s %d: the ranks do not train the same", rank, c.name, len(c.x), first.name, len(first.x)))
-			return false
-		}
-	}
-	return true
 }
 
 func (g *group) add() {
