@@ -27,8 +27,6 @@ func together(ranks []*collective.Local, f func(*collective.Local) error) []erro
 	return errs
 }
 
-func addr(x []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(x))) }
-
 func TestLocalExchanges(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 5, 8} {
 		for _, err := range together(collective.NewLocal(size), func(l *collective.Local) error {
