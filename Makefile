@@ -83,19 +83,20 @@ build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc
 
 .PHONY: lib
 lib: ## build build/mlpool: a Python package with libmlpool.so, and headers for C and C++; needs gcc
-	mkdir -p build/mlpool/include
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o build/mlpool/libmlpool.so ./cmd/libmlpool
-	@rm -f build/mlpool/libmlpool.h
-	cp cmd/libmlpool/python/mlpool/*.* build/mlpool/
-	cp cmd/libmlpool/mlpool.h cmd/libmlpool/mlpool.hpp build/mlpool/include/
-	ln -f build/mlpool/libmlpool.so build/libmlpool.so
+	tools/release/package.sh build/mlpool
+	@ln -f build/mlpool/libmlpool.so build/libmlpool.so
+
+.PHONY: wheel
+wheel: ## build the wheel of the package, build/mlpool-VERSION-py3-none-manylinux_2_28_x86_64.whl; ARCH=aarch64 for Arm
+	ARCH="$(ARCH)" VERSION="$(VERSION)" tools/release/wheel.sh
 
 .PHONY: dist
 dist: ## build a release, build/mlpool-VERSION-linux-amd64.tar.gz, for every GPU; GOARCH=arm64 for Arm servers
 	$(if $(NVCC),NVCC="$(NVCC)") $(if $(filter command%,$(origin CUDA_ARCH)),CUDA_ARCH="$(CUDA_ARCH)") VERSION="$(VERSION)" tools/release/dist.sh
 
 .PHONY: check
-check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and clang-format, with CUDA too if there is nvcc
+check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck and more linters where they are, with CUDA too if there is nvcc
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:" $$unformatted; false; }
 	go vet ./...
 	$(STATICCHECK) ./...
@@ -103,6 +104,8 @@ check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck, shellcheck and c
 	$(if $(cuda),$(STATICCHECK) -tags cuda ./...)
 	$(if $(shell command -v shellcheck),shellcheck tools/*.sh tools/*/*.sh .ci/run)
 	$(if $(shell command -v clang-format-19),git ls-files '*.c' '*.cpp' '*.h' '*.hpp' '*.cu' '*.cuh' | xargs clang-format-19 -n -Werror)
+	$(if $(shell command -v pyflakes3),git ls-files '*.py' | xargs pyflakes3)
+	$(if $(shell command -v mypy),mypy --config-file cmd/libmlpool/python/pyproject.toml --cache-dir build/mypy cmd/libmlpool/python/mlpool tools/release/pack.py)
 
 .PHONY: clean
 clean: ## remove everything built, but not the logs, nor an nvcc that was fetched

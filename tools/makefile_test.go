@@ -322,7 +322,7 @@ func TestMakeDistWithoutNVCC(t *testing.T) {
 	bare, _ := sandbox(t, "awk", "bash", "cat", "cut", "date", "dirname", "env", "grep", "make", "mkdir", "nproc", "realpath", "sed", "sh", "sha256sum", "uname")
 	bin := filepath.Join(bare, "bin")
 	dir, _ := kernelsOf(t)
-	for _, name := range []string{"Makefile", "tools/debs.sh", "tools/release/dist.sh"} {
+	for _, name := range []string{"Makefile", "tools/debs.sh", "tools/release/dist.sh", "tools/release/release.sh"} {
 		text, err := os.ReadFile(filepath.Join("..", name))
 		to := filepath.Join(dir, name)
 		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o777)); err != nil {

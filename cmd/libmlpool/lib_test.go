@@ -26,20 +26,24 @@ func TestPrograms(t *testing.T) {
 	if raceEnabled {
 		t.Skip("Go's race detector cannot be loaded into a C program: TestGoroutines is for it")
 	}
-	for _, tool := range []string{"gcc", "g++", "python3"} {
+	for _, tool := range []string{"gcc", "g++", "python3", "pkg-config"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip(err)
 		}
 	}
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
-	command(t, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", at("libmlpool.so"), ".")
-	link := slices.Clip([]string{"-g", "-Wall", "-Wextra", "-Werror", "-I.", "-L" + folder, "-o"})
-	testC := slices.Clip(append(link, at("test_c"), "testdata/test.c", "-lmlpool", "-lpthread", "-ldl"))
+	command(t, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", at("mlpool/libmlpool.so"), ".")
+	command(t, "../../tools/release/package.sh", at("mlpool"))
+	flags := strings.Fields(command(t, "env", "PKG_CONFIG_PATH="+at("mlpool/pkgconfig"), "pkg-config", "--cflags", "--libs", "mlpool"))
+	compile := func(compiler, program, source string, options ...string) {
+		options = append([]string{"-g", "-Wall", "-Wextra", "-Werror", "-o", at(program), source}, options...)
+		command(t, compiler, append(append(options, flags...), "-lpthread", "-ldl")...)
+	}
 	if testing.Short() {
 		command(t, "gcc", "-shared", "-fPIC", "-o", at("libcuda.so.1"), "../../allocator/cudadriver/testdata/olddriver.c")
-		command(t, "gcc", testC...)
-		program(t, []string{"LD_LIBRARY_PATH=" + folder}, at("test_c"), folder, "blocks", "front", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids")
+		compile("gcc", "test_c", "testdata/test.c")
+		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_c"), folder, "blocks", "front", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids")
 		return
 	}
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
@@ -53,15 +57,23 @@ func TestPrograms(t *testing.T) {
 	})
 	shared := []string{"-std=c++20", "-shared", "-fPIC", "-w", "-Wl,-z,defs", "-I../../kernels/emulator", "-o", at("libemulator.so")}
 	command(t, "g++", append(shared, sources...)...)
-	command(t, "gcc", append(testC, sanitize...)...)
-	command(t, "g++", append(append(link, at("test_cpp"), "-std=c++17", "testdata/test.cpp", "-lmlpool"), sanitize...)...)
+	compile("gcc", "test_c", "testdata/test.c", sanitize...)
+	compile("g++", "test_cpp", "testdata/test.cpp", append(sanitize, "-std=c++17")...)
 	// Python leaks on purpose, and Go's runtime too.
 	env := []string{
-		"LD_PRELOAD=" + command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so"), "LD_LIBRARY_PATH=" + folder,
-		"ASAN_OPTIONS=detect_leaks=0", "MLPOOL_LIBRARY=" + at("libmlpool.so"), "PYTHONPATH=python", "EMULATOR_DEVICES=2",
+		"LD_PRELOAD=" + command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so"), "LD_LIBRARY_PATH=" + at("mlpool"),
+		"ASAN_OPTIONS=detect_leaks=0", "PYTHONPATH=" + folder, "EMULATOR_DEVICES=2",
 	}
 	t.Run("C", func(t *testing.T) { program(t, env, at("test_c"), folder) })
 	t.Run("C++", func(t *testing.T) { program(t, env, at("test_cpp")) })
+	t.Run("CMake", func(t *testing.T) {
+		if _, err := exec.LookPath("cmake"); err != nil {
+			t.Skip(err)
+		}
+		command(t, "cmake", "-S", "testdata", "-B", at("cmake"), "-DCMAKE_PREFIX_PATH="+at("mlpool"))
+		command(t, "cmake", "--build", at("cmake"))
+		program(t, env[:1], at("cmake/test_cpp"))
+	})
 	t.Run("Python", func(t *testing.T) { program(t, env, "python3", "-B", "testdata/test.py") })
 }
 

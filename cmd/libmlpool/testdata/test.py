@@ -49,9 +49,6 @@ class TestPool(unittest.TestCase):
             raise KeyError("mine")
 
     def test_options(self):
-        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"shareable": "x"}, "shareable"), ({"plan": True}, "slack"), ({"peers": ["x"]}, "peers")):
-            with self.subTest(options), self.assertRaisesRegex(mlpool.Error, text):
-                mlpool.Pool(**options)
         mlpool.Pool(slack=0.015625, max_bytes=64 * MIB, keep_mapped=False).close()
 
     def test_out_of_memory(self):
@@ -98,6 +95,29 @@ class TestPool(unittest.TestCase):
         pool.close()
 
 
+class TestPackage(unittest.TestCase):
+    """Needs no driver."""
+
+    def test_files(self):
+        folder = os.path.dirname(mlpool.__file__)
+        with open(os.path.join(folder, "pkgconfig", "mlpool.pc")) as f:
+            self.assertIn(f"Version: {mlpool.__version__}\n", f.read())
+        for name in ("mlpool.h", "mlpool.hpp"):
+            self.assertTrue(os.path.isfile(os.path.join(mlpool.get_include(), name)))
+        for name in mlpool.__all__:
+            self.assertTrue(getattr(mlpool, name).__doc__, name)
+
+    def test_no_gpu(self):
+        code = "import mlpool\ntry: mlpool.Pool()\nexcept mlpool.Error as e: print(e.code in (8, 9), e)"
+        r = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": "", "CUDA_VISIBLE_DEVICES": ""})
+        self.assertRegex(r.stdout, "^True .*CUDA.*\n$")
+
+    def test_options(self):
+        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"shareable": "x"}, "shareable"), ({"plan": True}, "slack"), ({"peers": ["x"]}, "peers")):
+            with self.subTest(options), self.assertRaisesRegex(mlpool.Error, text):
+                mlpool.Pool(**options)
+
+
 SCRIPT = """
 import os, pickle, sys
 import beside
@@ -108,7 +128,7 @@ print(os.path.basename(__file__), sys.argv[1:], beside.installed)
 
 
 class TestMain(unittest.TestCase):
-    """Runs python -m mlpool with a PyTorch that is not there."""
+    """Runs python -m mlpool with a PyTorch that is not there. Needs no driver."""
 
     def test_runs(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +139,7 @@ class TestMain(unittest.TestCase):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w") as f:
                     f.write(text)
-            here, fake = os.environ["PYTHONPATH"], os.path.join(folder, "fake")
+            here, fake = os.path.dirname(os.path.dirname(mlpool.__file__)), os.path.join(folder, "fake")
             for words, path, status, out in (
                     ([os.path.join(folder, "script.py"), "-x", "1"], [fake], 0, "script.py ['-x', '1'] True"),
                     (["-m", "script", "-x", "1"], [fake, folder], 0, "script.py ['-x', '1'] True"),
@@ -130,7 +150,7 @@ class TestMain(unittest.TestCase):
                     (["-h"], [], 0, "    python -m mlpool SCRIPT [ARGUMENT...]\n    python -m mlpool -m MODULE [ARGUMENT...]")):
                 with self.subTest(words):
                     r = subprocess.run([sys.executable, "-B", "-m", "mlpool", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                       env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.path.abspath(here)])})
+                                       env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, here])})
                     self.assertEqual((r.stdout.rstrip(), r.returncode), (out, status))
 
 

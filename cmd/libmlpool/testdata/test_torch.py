@@ -204,8 +204,7 @@ def capture_beside_work():
                 size = 1
                 while not stop.is_set():
                     size = size * 7 % 50
-                    a = torch.empty(size * MIB + 1, dtype=torch.uint8, device="cuda")
-                    del a
+                    torch.empty(size * MIB + 1, dtype=torch.uint8, device="cuda")
         except Exception as e:
             errors.append(e)
 
