@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"errors"
 	"sync"
 
 	"mlpool/allocator/internal/order"
@@ -17,7 +16,6 @@ type Async struct {
 	ledger
 	driver  AsyncDriver
 	counted counters
-	events  order.Events // without a driver if it has no events
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, the driver's last figures
@@ -112,34 +110,6 @@ func (a *Async) join(addr uintptr, u, s Stream) error {
 	return a.events.Order(u, s)
 }
 
-// RecordStream: see [StreamRecorder]. It is errors.ErrUnsupported if the driver has no events.
-func (a *Async) RecordStream(b Block, s Stream) error {
-	if a.events.Driver == nil {
-		return errors.ErrUnsupported
-	}
-	return a.mark(b, s)
-}
-
-// orderUsers implements userOrderer.
-func (a *Async) orderUsers(b Block, s Stream) error { return a.ledger.orderUsers(b, s, a.events.Order) }
-
-// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued
-// on s, so that no later Free uses s. Without events it does nothing, since only calls with s use s.
-func (a *Async) ReleaseStream(s Stream) error {
-	if err := a.calls.enter(); err != nil {
-		return err
-	}
-	defer a.calls.leave()
-	if a.events.Driver == nil {
-		return nil
-	}
-	if err := a.events.Sync(s); err != nil {
-		return err
-	}
-	a.unmark(s)
-	return nil
-}
-
 // Stats implements [Allocator]. If the driver does not return its reserved bytes, Reserved keeps the
 // last value.
 func (a *Async) Stats() Stats {
@@ -175,7 +145,7 @@ func (a *Async) askReserved() {
 
 // ResetPeaks implements [Allocator]. If the driver refuses, PeakReserved keeps its value.
 func (a *Async) ResetPeaks() {
-	a.resetPeak()
+	a.ledger.ResetPeaks()
 	a.reservedMu.Lock()
 	defer a.reservedMu.Unlock()
 	if a.calls.enter() != nil {
@@ -201,9 +171,6 @@ func (a *Async) trim(keep int64) error {
 	a.counted.calls.Add(1)
 	return a.driver.TrimPool(keep)
 }
-
-// Live implements [Allocator].
-func (a *Async) Live() []LiveBlock { return a.live() }
 
 // Close implements [Allocator]. It first waits for calls in progress, then frees all live blocks and
 // closes the driver's pool. If the driver refuses a call, another Close tries it again.

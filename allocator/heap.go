@@ -108,7 +108,7 @@ func (p *Pool) heapOf(s Stream) *heap {
 	h.index = len(p.list)
 	p.list = append(p.list, h)
 	if t := p.heaps.Load(); t.full() {
-		p.heaps.Store(newHeapTable(p.list))
+		p.heaps.Store(newHeapTable(p.list[1:]))
 	} else {
 		t.insert(h)
 	}
@@ -435,8 +435,13 @@ func (r *request) handOut(owner *heap, n *block.Node) *Block {
 // takeBest takes the block out of the smallest free block of h, whose lock is held, that has it.
 func (r *request) takeBest(h *heap) *block.Node { return h.TakeBest(r.size-r.spare, r.place) }
 
-// reap recycles blocks of h, whose lock is held, if their work is found done.
-func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
+// reap recycles blocks of h, whose lock is held: those whose work is found done or, at the end, all, after their work.
+func (r *request) reap(h *heap) error {
+	if r.last {
+		return h.drain(r.waitMode)
+	}
+	return r.spend(h.waiting.Reap)
+}
 
 // spend calls f, which may use half of the remaining calls, so that some are left for other heaps.
 func (r *request) spend(f func(calls *int) error) error {

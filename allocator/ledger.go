@@ -1,8 +1,11 @@
 package allocator
 
 import (
+	"errors"
 	"slices"
 	"sync"
+
+	"mlpool/allocator/internal/order"
 )
 
 // How allocators other than a pool remember blocks: a ledger those of a driver's allocator,
@@ -14,9 +17,10 @@ import (
 // A call that may call the driver enters the gate calls, so that close waits for it: a block is freed
 // either by its Free or by close, never by both.
 type ledger struct {
-	calls gate
+	calls  gate
+	events order.Events // without a driver if it has no events
 	// marking is held for reading while a block is freed, whose streams must exist until then, and
-	// for writing to drop a stream's marks.
+	// for writing by ReleaseStream.
 	marking sync.RWMutex
 
 	mu     sync.Mutex // guards the fields below
@@ -85,8 +89,11 @@ func (l *ledger) check(b Block) (*entry, error) {
 	return e, nil
 }
 
-// mark records that the memory of b is also used on s.
-func (l *ledger) mark(b Block, s Stream) error {
+// RecordStream: see [StreamRecorder]. It is errors.ErrUnsupported if the driver has no events.
+func (l *ledger) RecordStream(b Block, s Stream) error {
+	if l.events.Driver == nil {
+		return errors.ErrUnsupported
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, err := l.check(b)
@@ -96,8 +103,19 @@ func (l *ledger) mark(b Block, s Stream) error {
 	return err
 }
 
-// unmark drops all marks of s. It waits for the calls of settle that see them.
-func (l *ledger) unmark(s Stream) {
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued
+// on s, so that no later Free uses s. Without events it does nothing, since only calls with s use s.
+func (l *ledger) ReleaseStream(s Stream) error {
+	if err := l.calls.enter(); err != nil {
+		return err
+	}
+	defer l.calls.leave()
+	if l.events.Driver == nil {
+		return nil
+	}
+	if err := l.events.Sync(s); err != nil {
+		return err
+	}
 	l.marking.Lock()
 	defer l.marking.Unlock()
 	l.mu.Lock()
@@ -106,10 +124,11 @@ func (l *ledger) unmark(s Stream) {
 		e.uses = slices.DeleteFunc(e.uses, func(u Stream) bool { return u == s })
 		e.alone = e.alone || e.stream == s
 	}
+	return nil
 }
 
-// orderUsers passes the stream of b and those that it was marked with, except s, to order.
-func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error) error {
+// orderUsers implements userOrderer.
+func (l *ledger) orderUsers(b Block, s Stream) error {
 	if err := l.calls.enter(); err != nil {
 		return err
 	}
@@ -128,7 +147,7 @@ func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error
 	l.mu.Unlock()
 	for _, u := range uses {
 		if u != s && err == nil {
-			err = order(u, s)
+			err = l.events.Order(u, s)
 		}
 	}
 	return err
@@ -187,7 +206,8 @@ func (l *ledger) close() ([]LiveBlock, error) {
 	return leaked, nil
 }
 
-func (l *ledger) live() []LiveBlock {
+// Live implements [Allocator].
+func (l *ledger) Live() []LiveBlock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.list()
@@ -208,7 +228,8 @@ func (l *ledger) stats() Stats {
 	return Stats{Allocs: l.allocs, Frees: l.frees, Allocated: l.allocated, PeakAllocated: l.peak}
 }
 
-func (l *ledger) resetPeak() {
+// ResetPeaks implements [Allocator].
+func (l *ledger) ResetPeaks() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.peak = l.allocated

@@ -26,31 +26,31 @@ func (p *Pool) lendersOf(r *request) []*heap {
 	}
 	r.chosen = true
 	p.addLender(r, p.unowned, 1)
-	if p.opt.Reuse == ReuseSameStream {
-		return r.lenders
-	}
-	least := p.space.Page
-	if p.space.Whole {
-		least = r.size
-	}
-	all := p.space.Holders
+	p.count()
+	all, least := p.space.Holders, p.leastLent(r)
 	for looks := min(lenderLooks, len(all)); looks > 0 && len(r.lenders) < mostLenders; looks-- {
 		p.lender = (p.lender + 1) % len(all)
-		if h := all[p.lender].Owner.(*heap); h != p.unowned {
-			p.addLender(r, h, least)
+		if x := all[p.lender]; x.Free >= least && x.Owner != p.unowned {
+			p.addLender(r, x.Owner.(*heap), least)
 		}
 	}
 	return r.lenders
 }
 
-// everyLender makes every heap a lender that has memory and that the policy allows, the unowned heap
-// first.
+// leastLent returns the bytes that a heap must have free to lend a chunk.
+func (p *Pool) leastLent(r *request) int64 {
+	if p.space.Whole {
+		return r.size
+	}
+	return p.space.Page
+}
+
+// everyLender makes every heap a lender that may have a chunk, the unowned heap first.
 func (p *Pool) everyLender(r *request) {
 	r.chosen, r.lenders = true, nil
-	for h := range p.all {
-		if h != r.heap && h.Reserved() > 0 && (p.opt.Reuse != ReuseSameStream || h == p.unowned) {
-			r.lenders = append(r.lenders, h)
-		}
+	p.count()
+	for h := range p.havingFree(p.leastLent(r)) {
+		p.addLender(r, h, 1)
 	}
 }
 
@@ -153,6 +153,12 @@ func (p *Pool) fromBlocks(r *request, lender *heap) (*Block, error) {
 		return nil, ErrWouldBlock
 	}
 	defer lender.mu.Unlock()
+	if r.last {
+		if err := r.reap(lender); err != nil {
+			r.refuse(lender, err)
+			return nil, nil
+		}
+	}
 	lender.Flush()
 	n := r.takeBest(lender)
 	if n == nil {
@@ -287,7 +293,9 @@ func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
 		if ordered, err := p.orderAfter(r, l.Owner.(*heap)); err != nil || !ordered {
 			return false, err
 		}
+		l.Owner.(*heap).noteChange()
 	}
+	r.heap.noteChange()
 	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
 		s.moves++
 	}
@@ -415,6 +423,8 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 		}
 	}
 	d.JoinLoose()
+	d.noteChange()
+	h.noteChange()
 	for _, k := range c.chunks {
 		r.missing -= k.Size()
 		s.Update(&d.pages)

@@ -3,7 +3,6 @@ package allocator
 import (
 	"sync"
 
-	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/undo"
 )
 
@@ -13,7 +12,6 @@ import (
 type Malloc struct {
 	ledger
 	driver meter
-	events order.Events
 
 	closing sync.Mutex
 	unfreed []uintptr // memory that the driver did not free at Close
@@ -73,28 +71,6 @@ func (m *Malloc) freeSized(b Block, s Stream) (bytes int64, err error) {
 	})
 }
 
-// RecordStream: see [StreamRecorder].
-func (m *Malloc) RecordStream(b Block, s Stream) error { return m.mark(b, s) }
-
-// orderUsers implements userOrderer.
-func (m *Malloc) orderUsers(b Block, s Stream) error {
-	return m.ledger.orderUsers(b, s, m.events.Order)
-}
-
-// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued
-// on s, so that no later Free uses s.
-func (m *Malloc) ReleaseStream(s Stream) error {
-	if err := m.calls.enter(); err != nil {
-		return err
-	}
-	defer m.calls.leave()
-	if err := m.events.Sync(s); err != nil {
-		return err
-	}
-	m.unmark(s)
-	return nil
-}
-
 // Stats implements [Allocator]. Allocated and reserved bytes are the same.
 func (m *Malloc) Stats() Stats {
 	st := m.stats()
@@ -106,9 +82,6 @@ func (m *Malloc) Stats() Stats {
 // DriverCalls returns Stats().DriverCalls.
 func (m *Malloc) DriverCalls() int64 { return m.driver.calls.Load() }
 
-// ResetPeaks implements [Allocator].
-func (m *Malloc) ResetPeaks() { m.resetPeak() }
-
 // Trim implements [Allocator]. No unused memory is ever reserved.
 func (m *Malloc) Trim(int64) error {
 	if err := m.calls.enter(); err != nil {
@@ -117,9 +90,6 @@ func (m *Malloc) Trim(int64) error {
 	m.calls.leave()
 	return nil
 }
-
-// Live implements [Allocator].
-func (m *Malloc) Live() []LiveBlock { return m.live() }
 
 // Close implements [Allocator]. It first waits for calls in progress. If the driver refuses a call,
 // another Close tries it again.

@@ -158,7 +158,7 @@ func (r *record) mapped(s Stream) MapBlock {
 func (s *space) ranges(p *Pool) []MapSegment {
 	segments := []MapSegment{}
 	streams := map[uintptr]Stream{} // by the address of the heap's zone
-	for h := range p.all {
+	for _, h := range p.list {
 		streams[h.pages.ZoneAddr()] = h.stream
 	}
 	for addr, bytes := range s.Zones {

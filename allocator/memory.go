@@ -179,6 +179,7 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	if len(made) > 0 {
 		r.heap.mu.Lock()
 		defer r.heap.mu.Unlock()
+		r.heap.noteChange()
 		s.Attach(&r.heap.pages, made, false)
 	}
 	return err
@@ -193,7 +194,7 @@ func (p *Pool) preallocate(bytes int64, tag string) error {
 		return p.refuse(r, errTooLarge)
 	}
 	h.mu.Lock()
-	r.note(r.reap(h))
+	r.note(r.spend(h.waiting.Reap))
 	h.Flush()
 	missing := bytes
 	for _, c := range s.unusedOf(h) {

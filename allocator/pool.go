@@ -30,6 +30,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	}
 	p.unowned = newHeap(p, 0)
 	p.unowned.pages.Idle = true
+	p.list = []*heap{p.unowned}
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
 		if err := p.preallocate(o.PreallocateBytes, "PreallocateBytes"); err != nil {

@@ -57,10 +57,9 @@ func (p *Pool) release(keep int64) (errs []error) {
 	if p.opt.KeepMapped {
 		return errs
 	}
-	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
-		h := p.unowned // last
-		if i < len(p.list) {
-			h = p.list[i]
+	for _, h := range append(p.list[1:len(p.list):len(p.list)], p.unowned) { // it serves every stream, so it is last
+		if p.reserved <= keep {
+			break
 		}
 		if err := p.releaseHeap(h, keep); err != nil {
 			errs = append(errs, err)
@@ -114,6 +113,7 @@ func (p *Pool) takeApart(h *heap) {
 // Caller holds the lock of h.
 func (p *Pool) releaseChunks(h *heap, keep int64) error {
 	s := p.space
+	h.noteChange()
 	for _, c := range slices.Backward(s.unusedOf(h)) {
 		if p.reserved <= keep {
 			break
@@ -241,14 +241,14 @@ func (p *Pool) canRelease(r *request) bool {
 	s, h := p.space, r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.Search()
-	for each := range p.all {
+	h.Flush()
+	s.Search(&h.pages)
+	for each := range p.havingFree(s.Page) {
 		if each != h {
 			each.mu.Lock()
-		}
-		each.Flush()
-		s.Include(&each.pages)
-		if each != h {
+			r.note(r.reap(each))
+			each.Flush()
+			s.Include(&each.pages)
 			each.mu.Unlock()
 		}
 	}

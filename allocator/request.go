@@ -242,15 +242,18 @@ func (p *Pool) fromFinished(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// fromSettled waits for every freed block, coalesces the free blocks of every heap, and searches again. Then it
-// asks the driver again, at last after it released unused memory, if that can be enough.
+// fromSettled searches its heap and every other one that has enough free memory again, after all work on their
+// freed blocks. Then it asks the driver again, at last after it released unused memory, if that can be enough.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
 	if why := p.noRoom(r, r.size, p.idle()); why != nil {
 		return nil, p.refuse(r, why)
 	}
 	r.waitMode, r.last, r.grows = p.opt.Reuse.waitMode(true), true, false
 	r.busy = nil
-	if err := p.drainAll(r); err != nil {
+	r.heap.mu.Lock()
+	err := r.reap(r.heap)
+	r.heap.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	if b, err := p.fromOwnChunks(r); b != nil || err != nil {
@@ -260,7 +263,7 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 	if b, err := p.fromLenders(r); b != nil || err != nil {
 		return b, err
 	}
-	for _, lender := range r.lenders {
+	for lender := range p.havingFree(r.size - r.spare) {
 		if b, err := p.fromBlocks(r, lender); b != nil || err != nil {
 			return b, err
 		}
@@ -293,22 +296,4 @@ func (p *Pool) fromLenders(r *request) (*Block, error) {
 		return b, err
 	}
 	return p.gather(r, r.lenders, true)
-}
-
-// drainAll waits for every freed block and coalesces the free blocks of every heap.
-func (p *Pool) drainAll(r *request) error {
-	for h := range p.all {
-		h.mu.Lock()
-		err := h.drain(r.waitMode)
-		h.Flush()
-		h.mu.Unlock()
-		switch {
-		case err == nil:
-		case h == r.heap:
-			return err
-		default:
-			r.refuse(h, err)
-		}
-	}
-	return nil
 }

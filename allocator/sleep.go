@@ -109,7 +109,7 @@ func (p *Pool) ready() error {
 // settle waits on the host for all work on the memory of the pool, as far as it knows the streams.
 func (p *Pool) settle() error {
 	done := map[Stream]bool{}
-	for h := range p.all {
+	for _, h := range p.list {
 		h.mu.Lock()
 		err := h.settle(done)
 		h.mu.Unlock()

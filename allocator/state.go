@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"iter"
 	"math/bits"
 	"slices"
 	"sync"
@@ -51,7 +52,7 @@ type Pool struct {
 	closed  bool
 	full    bool      // the driver, or the limit, refused the last request
 	limited bool      // the limit refused growth
-	list    []*heap   // all but unowned, in no order
+	list    []*heap   // all: unowned, then the others in no order
 	lender  int       // in space.Holders: where the next search for memory begins
 	past    heapStats // of heaps that were closed
 	sleep   sleep
@@ -65,21 +66,26 @@ type Pool struct {
 	pastPeak int64
 }
 
-// all calls yield for the unowned heap and all others. Caller holds p.mu.
-func (p *Pool) all(yield func(h *heap) bool) {
-	if !yield(p.unowned) {
-		return
-	}
-	for _, h := range p.list {
-		if !yield(h) {
+// havingFree iterates over the unowned heap, and over others that had bytes free when they were last counted.
+// Caller holds p.mu.
+func (p *Pool) havingFree(bytes int64) iter.Seq[*heap] {
+	return func(yield func(h *heap) bool) {
+		if !yield(p.unowned) {
 			return
+		}
+		for _, x := range p.space.Holders {
+			if h := x.Owner; x.Free >= bytes && h != p.unowned {
+				if p.space.Looks++; !yield(h.(*heap)) {
+					return
+				}
+			}
 		}
 	}
 }
 
 // everyHeap calls visit for each heap, under its lock. Caller holds p.mu.
 func (p *Pool) everyHeap(visit func(h *heap)) {
-	for h := range p.all {
+	for _, h := range p.list {
 		h.mu.Lock()
 		visit(h)
 		h.mu.Unlock()
@@ -302,12 +308,13 @@ func (p *Pool) count() {
 	p.recount = heaps
 }
 
-// countHeap counts the bytes allocated of h.
+// countHeap counts the bytes of h.
 func (s *space) countHeap(h *heap) {
 	h.mu.Lock()
 	allocs, _ := h.stats.counts()
 	bytes := h.stats.allocated
 	h.changed = false
+	s.SetFree(&h.pages, h.Reserved()-bytes)
 	h.mu.Unlock()
 	s.Looks++
 	s.requests += allocs - h.counted.requests
@@ -401,6 +408,6 @@ func (r *request) note(err error) {
 // asks reports whether to search h. A heap whose stream the driver refused is searched again only at
 // the end, since each refusal is a call.
 func (r *request) asks(h *heap) bool {
-	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && (r.waitMode != order.DontWait || r.upkeep >= probeCalls)) &&
+	return h != r.heap && (h == h.pool.unowned || h.pool.opt.Reuse != ReuseSameStream && (r.last || !h.lost && r.upkeep > 0 && (r.waitMode != order.DontWait || r.upkeep >= probeCalls))) &&
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }

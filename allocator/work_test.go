@@ -11,18 +11,25 @@ import (
 )
 
 // TestWorkOfARequest replaces blocks on very many streams, and very many blocks of one. The work of a
-// request must not grow with the number of streams, nor examine all free memory of a stream.
+// request must not grow with the number of streams, also in a pool that is full, nor examine all free memory of a
+// stream.
 func TestWorkOfARequest(t *testing.T) {
 	skipUnderRace(t)
 	const calls = 10_000
 	for _, c := range []struct {
 		streams, each int   // blocks
 		bytes         int64 // of a block at most
+		limit         int64 // bytes for each block; 0: none
 		mean, worst   int
-	}{{100, 5, 4 << 20, 300, 3000}, {1000, 5, 4 << 20, 300, 3000}, {4000, 5, 4 << 20, 300, 3000}, {1, 1000, 64 << 20, 400, 8000}} {
+	}{
+		{100, 5, 4 << 20, 0, 300, 3000}, {1000, 5, 4 << 20, 0, 300, 3000}, {4000, 5, 4 << 20, 0, 300, 3000},
+		{1, 1000, 64 << 20, 0, 400, 8000},
+		{100, 1, 1 << 20, 1 << 20, 300, 3000}, {4000, 1, 1 << 20, 1 << 20, 300, 3000},
+	} {
 		streams := c.streams
-		t.Run(fmt.Sprintf("%d streams", streams), func(t *testing.T) {
-			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
+		t.Run(fmt.Sprintf("%d streams of %d blocks, limit %d", streams, c.each, c.limit), func(t *testing.T) {
+			options := allocator.PoolOptions{Segments: allocator.SegmentsVirtual, MaxBytes: c.limit * int64(c.each*streams)}
+			p := newPool(t, allocatortest.NewFake(plentiful), options)
 			random := rand.New(rand.NewPCG(1, 2))
 			blocks := make([]allocator.Block, c.each*streams)
 			begin, most := 0, 0

@@ -12,7 +12,7 @@ func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	g := &block.Range{Addr: first.addr, Size: int64(last.End() - first.addr), Small: small}
 	if h.Reserved() == 0 {
 		h.at = len(s.Holders)
-		s.Holders = append(s.Holders, h)
+		s.Holders = append(s.Holders, Listed{h, 0})
 	}
 	n := h.Hold(g)
 	for _, c := range run {
@@ -92,6 +92,13 @@ func (s *Space) unlist(h *Holder) {
 	s.Holders = s.Holders[:last]
 }
 
+// SetFree notes in Holders that h, if it has chunks, has bytes free.
+func (s *Space) SetFree(h *Holder, bytes int64) {
+	if h.Reserved() > 0 {
+		s.Holders[h.at].Free = bytes
+	}
+}
+
 // Move moves run, neighbouring unused chunks of one range, from their holder to h.
 func (s *Space) Move(h *Holder, run []*Chunk, small bool) {
 	run = slices.Clone(run)
@@ -122,7 +129,7 @@ func (s *Space) Merge(h, from *Holder, moved func(n *block.Node)) {
 	from.ForgetChanges()
 	if from.Reserved() > 0 {
 		if h.Reserved() == 0 { // h takes its place
-			h.at, s.Holders[from.at] = from.at, h
+			h.at, s.Holders[from.at] = from.at, Listed{h, 0}
 		} else {
 			s.unlist(from)
 		}

@@ -15,6 +15,7 @@ type Chunk struct {
 	addr  uintptr
 	size  int64   // bytes
 	pages uintptr // the driver's handle; 0: it came from Malloc
+	zone  *zone   // that it is in; nil: it came from Malloc
 
 	rng    *block.Range // that it is in, with its neighbours of the same holder
 	holder *Holder      // nil: none
@@ -65,6 +66,13 @@ type Holder struct {
 	search int      // the last one that it was part of
 }
 
+// Listed is a holder, and the bytes that it had free when SetFree was last called: a search of thousands of holders
+// reads those of this list alone.
+type Listed struct {
+	*Holder
+	Free int64
+}
+
 // A Driver has the memory. A Space of whole chunks calls Malloc and Free; another one maps physical memory
 // at addresses, as CUDA's virtual memory management does.
 type Driver interface {
@@ -90,7 +98,7 @@ type Space struct {
 	Looks    int   // at chunks and stitches, so far
 	Moved    int64 // bytes of the chunks that went from one stream to another
 
-	Holders []*Holder // with chunks, in no order
+	Holders []Listed // with chunks, in no order
 
 	chunks []*Chunk    // by address
 	least  int64       // bytes of the smallest whole chunk so far
@@ -192,6 +200,9 @@ func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
 		return nil, err
 	}
 	made, err := s.create(addr, bytes, reserved)
+	for _, c := range made {
+		c.zone = z
+	}
 	if len(made) > 0 {
 		s.moveIn(h, z)
 		z.next = max(z.next, int64(made[len(made)-1].End()-z.addr))
@@ -300,12 +311,10 @@ func (s *Space) remove(c *Chunk) error {
 	if c.moved {
 		s.Moved -= c.size
 	}
-	for _, z := range s.zones {
-		if z.addr+uintptr(z.next) == c.End() {
-			z.next = 0
-			if at > 0 && s.chunks[at-1].addr >= z.addr {
-				z.next = int64(s.chunks[at-1].End() - z.addr)
-			}
+	if z := c.zone; z != nil && z.addr+uintptr(z.next) == c.End() {
+		z.next = 0
+		if at > 0 && s.chunks[at-1].zone == z {
+			z.next = int64(s.chunks[at-1].End() - z.addr)
 		}
 	}
 	if c.released {
@@ -355,7 +364,7 @@ func (s *Space) Close(errs *[]error) {
 			*errs = append(*errs, err)
 		}
 	}
-	for _, c := range slices.Clone(s.chunks) {
+	for _, c := range slices.Backward(s.chunks) { // remove is quick at the end
 		err := s.unmap(c)
 		if err == nil {
 			err = s.remove(c)
