@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +19,7 @@ func TestBrowser(t *testing.T) {
 	}
 	b := openBrowser(t)
 	for name, test := range map[string]func(*testing.T, *browser){
-		"phone": testPhone, "wide row": testWideRow, "moments": testMoments, "decodes": testDecodes, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
+		"phone": testPhone, "wide row": testWideRow, "moments": testMoments, "decodes": testDecodes, "hostile map": testHostileMap, "cannot unpack": testCannotUnpack, "lanes": testLanes, "dark": testDark, "print": testPrint,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.T = t
@@ -59,7 +57,6 @@ func testPhone(t *testing.T, b *browser) {
 		if over := b.number(`(w => Math.max(w[0], w[1]) - Math.min(w[2], w[3]))(getComputedStyle(document.querySelector(".scroll")).backgroundSize.split(", ").map(parseFloat))`); over > 0 {
 			t.Errorf("%s: a table that scrolls less than %g pixels has no shadow that says so", name, over)
 		}
-		b.screenshot("report-" + name + "-phone.png")
 	}
 }
 
@@ -77,7 +74,6 @@ func testWideRow(t *testing.T, b *browser) {
 			t.Errorf("at %d pixels, the table of changes is %g too wide", width, over)
 		}
 	}
-	b.screenshot("report-wide-row.png")
 }
 
 // testLanes zooms, pans, and points at boxes. It is one function, since each check continues
@@ -147,29 +143,11 @@ func testLanes(t *testing.T, b *browser) {
 	}
 }
 
-// testPinch zooms with two fingers.
-func testPinch(t *testing.T, b *browser) {
-	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
-	b.load(sampleTraining())
-	got := b.number(`(() => {
-		const pan = document.querySelector("#map .pan");
-		const send = (type, ...x) => pan.dispatchEvent(new TouchEvent(type, {cancelable: true,
-			touches: x.map((clientX, identifier) => new Touch({identifier, target: pan, clientX, clientY: 0}))}));
-		send("touchstart", 100, 150);
-		send("touchmove", 75, 175);
-		return pan.firstElementChild.getBoundingClientRect().width / pan.clientWidth;
-	})()`)
-	if math.Abs(got-2) > 0.01 {
-		t.Errorf("zoom %g, want 2", got)
-	}
-}
-
 // testDark wants other colours of the page and its charts in the dark.
 func testDark(t *testing.T, b *browser) {
 	b.load(sampleTraining())
 	colours := func(scheme string) string {
 		b.scheme(scheme)
-		b.screenshot("report-sample-" + scheme + ".png")
 		return b.text(`getComputedStyle(document.body).backgroundColor + " " + getComputedStyle(document.querySelector("svg.wide text")).fill + " " + getComputedStyle(document.querySelector(".lane b.t0")).backgroundColor`)
 	}
 	light, dark := strings.Split(colours("light"), ") "), strings.Split(colours("dark"), ") ")
@@ -208,11 +186,6 @@ func testPrint(t *testing.T, b *browser) {
 	pdf := run(b, chromedp.PrintToPDF(chromedp.PDFPrintBackground(), chromedp.PDFPaper(chromedp.PaperA4)))
 	if n := bytes.Count(pdf, []byte("/Type /Page\n")); !bytes.HasPrefix(pdf, []byte("%PDF-")) || n < 3 || n > 12 {
 		t.Errorf("%d pages", n)
-	}
-	if dir := os.Getenv("REPORT_SAMPLES"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, "report-sample.pdf"), pdf, 0o666); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if zoom := b.number(`+getComputedStyle(document.querySelector("#step .lanes")).getPropertyValue("--zoom")`); zoom != 1 {
 		t.Errorf("printed at zoom %g", zoom)

@@ -171,16 +171,3 @@ func (b *browser) clean() {
 	}
 	b.bad = nil
 }
-
-// screenshot writes a picture of the whole page to the folder REPORT_SAMPLES, if it is set.
-func (b *browser) screenshot(name string) {
-	b.Helper()
-	dir := os.Getenv("REPORT_SAMPLES")
-	if dir == "" {
-		return
-	}
-	png := run(b, chromedp.FullScreenshot(100))
-	if err := os.WriteFile(filepath.Join(dir, name), png, 0o666); err != nil {
-		b.Fatal(err)
-	}
-}

@@ -66,7 +66,6 @@ for (const figure of document.querySelectorAll(".lanes")) {
     const by = +button.dataset.zoom;
     button.addEventListener("click", () => button.dataset.pan ? panBy(button.dataset.pan / 2) : zoomTo(by ? zoom * by : 1));
   }
-  const spread = touches => Math.hypot(touches[0].clientX - touches[1].clientX, touches[0].clientY - touches[1].clientY);
   for (const pan of pans) {
     const at = x => x - pan.getBoundingClientRect().left;
     pan.addEventListener("scroll", () => {
@@ -85,15 +84,7 @@ for (const figure of document.querySelectorAll(".lanes")) {
       e.preventDefault();
       keys[e.key]();
     });
-    let pinch = 0, dragged = null;
-    pan.addEventListener("touchstart", e => { pinch = e.touches.length === 2 ? spread(e.touches) : 0; }, {passive: true});
-    pan.addEventListener("touchmove", e => {
-      if (!pinch || e.touches.length !== 2) return;
-      e.preventDefault();
-      const now = spread(e.touches);
-      zoomTo(zoom * now / pinch, at((e.touches[0].clientX + e.touches[1].clientX) / 2));
-      pinch = now;
-    }, {passive: false});
+    let dragged = null;
     pan.addEventListener("pointerdown", e => { if (e.pointerType === "mouse") dragged = e.clientX + pan.scrollLeft; });
     pan.addEventListener("pointermove", e => { if (dragged !== null && e.buttons) pan.scrollLeft = dragged - e.clientX; });
     addEventListener("pointerup", () => { dragged = null; });
