@@ -2,48 +2,12 @@ package report
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"mlpool/internal/plotstyle"
 )
-
-// TestOperationColours wants each operation to differ from all others, from every run, from
-// Alloc and Free, and from the common colour of the rest, in light and dark.
-func TestOperationColours(t *testing.T) {
-	text := palettes() + pageCSS
-	variable := regexp.MustCompile(`--([ct]\d|text|muted):#([0-9a-f]{6})\b`)
-	for scheme, dark := range map[string]bool{"light": false, "dark": true} {
-		colours := map[string][3]int64{}
-		for line := range strings.Lines(text) {
-			if strings.Contains(line, "prefers-color-scheme:dark") && !dark {
-				continue
-			}
-			for _, m := range variable.FindAllStringSubmatch(line, -1) {
-				v, _ := strconv.ParseInt(m[2], 16, 64)
-				colours[m[1]] = [3]int64{v >> 16, v >> 8 & 255, v & 255}
-			}
-		}
-		colours["other"] = [3]int64{0x8b, 0x94, 0x9e}
-		for a, ca := range colours {
-			for b, cb := range colours {
-				square := int64(0)
-				for i := range ca {
-					square += (ca[i] - cb[i]) * (ca[i] - cb[i])
-				}
-				if a[0] == 't' && a != "text" && a != b && square < 40*40 {
-					t.Errorf("%s: %s %v looks like %s %v", scheme, a, ca, b, cb)
-				}
-			}
-		}
-		if len(colours) != 2*8+3 {
-			t.Errorf("%s: %d colours", scheme, len(colours))
-		}
-	}
-}
 
 // TestColours wants different colours for as many runs as possible, and for an allocator its
 // colour in all pictures. The light colours are those of plotstyle.

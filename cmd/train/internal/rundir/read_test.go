@@ -76,33 +76,6 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestNoRunButNewer suggests the newest run in a folder.
-func TestNoRunButNewer(t *testing.T) {
-	logDir := t.TempDir()
-	make := func(after time.Duration, what string) string {
-		dir, err := Make(logDir, start.Add(after), what)
-		traintest.OK(t, err)
-		return dir
-	}
-	old, newer, compared := make(0, "custom"), make(time.Second, "malloc"), make(time.Minute, "compare")
-	write(t, old, Facts{})
-	write(t, newer, Facts{})
-	for _, c := range []struct {
-		also func() error // is done first
-		want string
-	}{
-		{func() error { return nil }, newer},
-		{func() error { return Point(old) }, filepath.Join(logDir, Latest)},
-		{func() error { return Point(compared) }, newer}, // it was killed
-		{func() error { return WriteJSON(filepath.Join(compared, ComparisonFile), 1) }, filepath.Join(logDir, Latest)},
-	} {
-		traintest.OK(t, c.also())
-		if _, err := Open(logDir); err == nil || !strings.HasSuffix(err.Error(), "; did you mean "+c.want+"?") {
-			t.Errorf("%v, want %s", err, c.want)
-		}
-	}
-}
-
 // TestNoRun suggests what to name.
 func TestNoRun(t *testing.T) {
 	root := t.TempDir()
@@ -110,11 +83,18 @@ func TestNoRun(t *testing.T) {
 	run, err := Make(logDir, start, "custom")
 	traintest.OK(t, errors.Join(err, Point(run)))
 	write(t, run, Facts{})
+	unlinked, newest := filepath.Join(root, "unlinked"), ""
+	for second := range time.Duration(2) {
+		newest, err = Make(unlinked, start.Add(second*time.Second), "custom")
+		traintest.OK(t, err)
+		write(t, newest, Facts{})
+	}
 	write(t, broken, Facts{Place: 1})
 	traintest.OK(t, errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)))
 	file := filepath.Join(broken, FactsFile)
 	for dir, want := range map[string]string{
 		logDir:                      logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
+		unlinked:                    "; did you mean " + newest + "?",
 		empty:                       empty + " is not the folder of a run: it has no run.json; name a folder that a run wrote in its log_dir",
 		broken:                      file + ": is cut off",
 		filepath.Join(root, "none"): "none does not exist: name a folder that a run wrote in its log_dir",
