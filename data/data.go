@@ -61,13 +61,14 @@ type Options struct {
 	// is looked for where Debian's package dataset-fashion-mnist puts it.
 	Dir string
 
-	// Downloading, if not nil, is called when Load begins to download a file over HTTP, from the
-	// goroutine that called Load.
-	Downloading func(file string)
+	// Progress, if not nil, is called while Load downloads a file over HTTP, from the
+	// goroutine that called Load: with done = 0 at the start of each attempt, then as
+	// bytes arrive. total is the file's size in bytes.
+	Progress func(file string, done, total int64)
 
 	// Waiting, if not nil, is called when a server has not answered for a second. what is
 	// a host or a Go module proxy. Load calls it from another goroutine, but not at the
-	// same time as Downloading.
+	// same time as Progress.
 	Waiting func(what string)
 }
 

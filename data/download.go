@@ -18,10 +18,10 @@ import (
 type downloader struct {
 	client   *http.Client
 	files    []file
-	mirrors  []string          // URLs of folders, each ending in /
-	began    func(file string) // a download has; may be nil
-	stall    time.Duration     // after this long without a byte, the next mirror is tried
-	patience time.Duration     // after this long without an answer, waiting is called
+	mirrors  []string                             // URLs of folders, each ending in /
+	progress func(file string, done, total int64) // may be nil
+	stall    time.Duration                        // after this long without a byte, the next mirror is tried
+	patience time.Duration                        // after this long without an answer, waiting is called
 	waiting  func(host string)
 }
 
@@ -99,10 +99,14 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	if d.began != nil {
-		d.began(f.name)
-	}
-	return f.store(dir, url, body{resp.Body, ctx, func() { watch.Reset(d.stall) }})
+	b := &body{ctx: ctx, Reader: resp.Body, arrived: func(done int64) {
+		watch.Reset(d.stall)
+		if d.progress != nil {
+			d.progress(f.name, done, f.size)
+		}
+	}}
+	b.arrived(0)
+	return f.store(dir, url, b)
 }
 
 // store copies r to dir/f.name if its SHA-256 is f's, and else leaves nothing behind. from
@@ -130,17 +134,19 @@ func (f file) store(dir, from string, r io.Reader) error {
 	return os.Rename(tmp.Name(), filepath.Join(dir, f.name))
 }
 
-// A body is the body of an HTTP response. It calls arrived after each read, and fails with the
-// cause of a cancelled ctx.
+// A body is the body of an HTTP response. It reports the bytes that have arrived, and fails
+// with the cause of a cancelled ctx.
 type body struct {
 	io.Reader
 	ctx     context.Context
-	arrived func()
+	done    int64
+	arrived func(done int64)
 }
 
-func (b body) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	b.arrived()
+	b.done += int64(n)
+	b.arrived(b.done)
 	if cause := context.Cause(b.ctx); err != nil && err != io.EOF && cause != nil {
 		err = cause
 	}

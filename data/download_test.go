@@ -217,16 +217,46 @@ func TestDownloadCancelled(t *testing.T) {
 	url := mirror(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Write(make([]byte, 1000))
 		w.(http.Flusher).Flush()
-		cancel()
 		<-r.Context().Done()
 	})
 	unused := mirror(t, func(w http.ResponseWriter, r *http.Request) { t.Error("asked another mirror after the cancellation") })
+	progress := func(file string, done, total int64) {
+		if done > 0 {
+			cancel()
+		}
+	}
 	dir := t.TempDir()
-	err := downloader{http.DefaultClient, servedFiles(), []string{url, unused}, nil, time.Minute, time.Minute, nil}.download(ctx, dir)
+	err := downloader{http.DefaultClient, servedFiles(), []string{url, unused}, progress, time.Minute, time.Minute, nil}.download(ctx, dir)
 	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), unused) {
 		t.Errorf("got %v", err)
 	}
 	checkFiles(t, dir, nil)
+}
+
+func TestDownloadProgress(t *testing.T) {
+	type report struct {
+		file        string
+		done, total int64
+	}
+	var reports []report
+	progress := func(file string, done, total int64) { reports = append(reports, report{file, done, total}) }
+	d := downloader{http.DefaultClient, servedFiles(), []string{mirror(t, serve)}, progress, time.Minute, time.Minute, nil}
+	if err := d.download(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	last := report{}
+	for _, r := range reports {
+		switch {
+		case r.file != last.file && (last.done != last.total || r.done != 0):
+			t.Errorf("%+v starts after %+v", r, last)
+		case r.file == last.file && r.done < last.done:
+			t.Errorf("%+v after %+v", r, last)
+		}
+		last = r
+	}
+	if want := (report{"b.gz", 1, 1}); last != want {
+		t.Errorf("the last report is %+v, want %+v", last, want)
+	}
 }
 
 // TestDownloadWaiting names a mirror that answers late once, before its answer.
@@ -241,8 +271,12 @@ func TestDownloadWaiting(t *testing.T) {
 		serve(w, r)
 	})
 	var events []string
-	began := func(file string) { events = append(events, file) }
-	d := downloader{http.DefaultClient, servedFiles(), []string{url}, began, time.Minute, time.Millisecond, nil}
+	progress := func(file string, done, total int64) {
+		if done == total {
+			events = append(events, file)
+		}
+	}
+	d := downloader{http.DefaultClient, servedFiles(), []string{url}, progress, time.Minute, time.Millisecond, nil}
 	d.waiting = func(host string) {
 		events = append(events, host)
 		d.patience = time.Minute

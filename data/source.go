@@ -101,7 +101,7 @@ func find(ctx context.Context, o Options, fetch bool) (place, error) {
 		}
 	}
 	module := func(ctx context.Context) (string, error) { return moduleDir(ctx, patience, waiting) }
-	d := downloader{http.DefaultClient, mnist, mirrors, o.Downloading, 30 * time.Second, patience, waiting}
+	d := downloader{http.DefaultClient, mnist, mirrors, o.Progress, 30 * time.Second, patience, waiting}
 	return findMNIST(ctx, cache, module, d.download)
 }
 

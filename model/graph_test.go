@@ -65,6 +65,9 @@ func TestGraphTrainsAsEager(t *testing.T) {
 			for _, w := range host {
 				final = append(final, w.Float32s())
 			}
+			if done, want := trainer.StepsQueued(), int64(epochs*trainer.Steps()); done != want {
+				t.Errorf("%d steps done, want %d", done, want)
+			}
 			if err := trainer.Close(); err != nil {
 				t.Error(err)
 			}

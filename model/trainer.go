@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"gorgonia.org/tensor"
@@ -31,8 +32,9 @@ type Trainer[T any] struct {
 	owned                    []T
 	chunks                   []chunk // of an epoch
 	epoch                    int
-	before                   []float32     // losses of the epoch's steps before Options.Start
-	nextOrder                chan []int32  // of epoch, shuffled during the one before it
+	before                   []float32    // losses of the epoch's steps before Options.Start
+	nextOrder                chan []int32 // of epoch, shuffled during the one before it
+	stepsQueued              atomic.Int64
 	stepTime                 time.Duration // of the last epoch, or 0
 }
 
@@ -109,6 +111,10 @@ func (t *Trainer[T]) shuffle() {
 
 // Steps returns the number of training steps of an epoch.
 func (t *Trainer[T]) Steps() int { return t.train.batches }
+
+// StepsQueued returns the number of steps queued by this trainer. It may be called from another
+// goroutine while Epoch runs.
+func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 
 // Epoch trains on the whole training set once, then validates on the whole test set. The last batch
 // may be short. The host waits for the last queued steps only if Options.Verbose requires it. When
@@ -201,6 +207,7 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 				return steps, err
 			}
 		}
+		t.stepsQueued.Add(int64(steps - before))
 		if err := t.report(before, steps); err != nil {
 			return steps, fmt.Errorf("step %d: %w", steps, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -166,5 +167,26 @@ func TestInterruptProfile(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1000000\n")
 	if code, stdout, stderr := trainUntil("s in all", path); code != exit.CodeInterrupted || strings.Contains(stdout, "more, timed") {
 		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
+	}
+}
+
+// TestTerminal trains with both outputs on a terminal: every line appears once, and no bar remains.
+func TestTerminal(t *testing.T) {
+	for _, columns := range []int{40, 120} {
+		s := traintest.NewTerminal(t, columns)
+		path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 40")
+		done := make(chan int)
+		go func() {
+			code := runProcess(context.Background(), []string{"-compare=custom,custom:slab", path}, s.Tty, s.Tty)
+			s.End()
+			done <- code
+		}()
+		text, bars := s.Read()
+		if code := <-done; code != 0 || len(bars) < 80 || bars[len(bars)-1] != "" {
+			t.Errorf("%d columns: exit code %d, bars %q", columns, code, bars)
+		}
+		if n := len(regexp.MustCompile(`(?m)^(custom     |custom:slab)  epoch \d+/40`).FindAllString(text, -1)); n != 80 || strings.ContainsAny(text, "|█") {
+			t.Errorf("%d columns: %d lines of epochs, want 80:\n%s", columns, n, text)
+		}
 	}
 }

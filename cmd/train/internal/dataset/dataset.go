@@ -16,23 +16,21 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/terminal"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/model"
 )
 
-// Load loads the data set, and says on stderr what it downloads or waits for.
+// Load loads the data set, with a bar on stderr for downloads.
 func Load(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Dataset, error) {
+	bar := terminal.NewDownloadBar(stderr)
 	o := dataOptions(cfg)
-	var said error
-	say := func(text string) {
-		_, err := fmt.Fprintln(stderr, "train: "+text)
-		said = errors.Join(said, err)
-	}
-	o.Downloading = func(file string) { say("downloading " + file) }
-	o.Waiting = func(what string) { say("waiting for " + what + " ...") }
+	o.Progress = bar.Update
+	var waited error
+	o.Waiting = func(what string) { _, waited = fmt.Fprintf(stderr, "train: waiting for %s ...\n", what) }
 	set, err := data.Load(ctx, o)
-	if err := errors.Join(dataError(cfg, err), said); err != nil {
+	if err := errors.Join(dataError(cfg, err), bar.Finish(), waited); err != nil {
 		return set, err
 	}
 	if ctx.Err() != nil { // before anything of an earlier run is replaced

@@ -50,7 +50,7 @@ func (s *session) printEpoch(r rundir.Record) {
 		}
 		line += "  " + part
 	}
-	fmt.Fprintln(s.stdout, line)
+	_ = s.bar.Print(s.stdout, line+"\n") // standard output remembers its error
 }
 
 // nameWidth returns the length of the longest name of a runner.

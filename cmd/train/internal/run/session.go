@@ -9,6 +9,7 @@ import (
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/terminal"
 	"mlpool/configs"
 )
 
@@ -21,6 +22,7 @@ type session struct {
 	runners        []*runner
 	dir            string // the folder of the run or comparison; empty: none
 	stdout, stderr io.Writer
+	bar            *terminal.Progress
 	ranks          *ranks.Ranks // nil: one GPU
 }
 
@@ -30,7 +32,7 @@ func newSession(cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stder
 
 // verbose prints a line during an epoch.
 func (s *session) verbose(line string) {
-	fmt.Fprint(s.stdout, line)
+	_ = s.bar.Print(s.stdout, line) // standard output remembers its error
 }
 
 // logError names the key of the folder in an error about it, unless the disk is full.

@@ -10,6 +10,7 @@ import (
 
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/terminal"
 	"mlpool/data"
 	"mlpool/kernels"
 )
@@ -32,6 +33,19 @@ func (s *session) prepare(set data.Dataset) error {
 	return nil
 }
 
+func (s *session) totalSteps() int64 {
+	start := s.from.start()
+	steps := int64(s.cfg.Train.NumEpochs-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
+	return int64(len(s.runners)) * steps
+}
+
+func (s *session) stepsDone() (n int64) {
+	for _, r := range s.runners {
+		n += r.trainer.StepsQueued()
+	}
+	return n
+}
+
 // train runs the epochs of all runners in turns, and prints the results, also if it ends early. Each
 // epoch begins with another runner, so that none always follows the same one.
 func (s *session) train(ctx context.Context) (err error) {
@@ -39,11 +53,12 @@ func (s *session) train(ctx context.Context) (err error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
+	s.bar = terminal.NewProgress(s.stderr, s.totalSteps(), s.stepsDone)
 	stop := s.announce(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	start := time.Now()
 	err = s.epochs(ctx)
-	err = errors.Join(err, s.saveLast(err), s.writeTraces())
+	err = errors.Join(err, s.saveLast(err), s.bar.Finish(), s.writeTraces())
 	s.printSummary(time.Since(start))
 	if err != nil {
 		s.printResume()
@@ -70,8 +85,7 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 		if by := exit.Signal(0); errors.As(context.Cause(ctx), &by) && syscall.Signal(by) != syscall.SIGINT {
 			again = "send the signal again"
 		}
-		_, err := fmt.Fprintf(s.stderr, "train: interrupted: finishing this %s; %s to end now\n", part, again)
-		said <- err
+		said <- s.bar.Print(s.stderr, "train: interrupted: finishing this "+part+"; "+again+" to end now\n")
 	})
 	return func() error {
 		if cancel() {
@@ -125,6 +139,7 @@ func (s *session) diverged(rec rundir.Record) error {
 // epoch trains a runner for one epoch, prints its line and then logs it: users see an epoch even if
 // it cannot be logged.
 func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Record, error) {
+	s.bar.Describe(fmt.Sprintf("epoch %d/%d, in all", number, s.cfg.Train.NumEpochs))
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}

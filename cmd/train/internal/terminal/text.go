@@ -1,4 +1,3 @@
-// Package terminal writes for people: lines that fit, and tables.
 package terminal
 
 import (
