@@ -91,7 +91,7 @@ func Locate(ctx context.Context, o Options) (Location, error) {
 		return Location{}, err
 	}
 	l := Location{Source: p.source}
-	l.Files, err = filesIn(p.dir)
+	_, l.Files, err = filesIn(p.dir, o.Name)
 	return l, err
 }
 
@@ -103,11 +103,11 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 	if err != nil {
 		return Dataset{}, err
 	}
-	files, err := filesIn(p.dir)
+	dir, files, err := filesIn(p.dir, o.Name)
 	if err != nil {
 		return Dataset{}, err
 	}
-	d := Dataset{Dir: p.dir}
+	d := Dataset{Dir: dir}
 	if d.Train, err = readSet(files[0].Path, files[1].Path); err != nil {
 		return Dataset{}, err
 	}
@@ -115,7 +115,7 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 		return Dataset{}, err
 	}
 	if a, b := d.Train.Features(), d.Test.Features(); a != b {
-		return Dataset{}, fmt.Errorf("%s: training images have %d pixels, test images %d", p.dir, a, b)
+		return Dataset{}, fmt.Errorf("%s: training images have %d pixels, test images %d", dir, a, b)
 	}
 	return d, nil
 }
