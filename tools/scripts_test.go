@@ -279,3 +279,50 @@ esac
 		}
 	}
 }
+
+// TestThroughput wants the clock locked once and unlocked once, also if Ctrl-C ends the command, and the exit status of
+// the command.
+func TestThroughput(t *testing.T) {
+	const locked = "-i 1 -lgc 1965,1965\n-i 1 -rgc"
+	for _, c := range []struct {
+		env, command string
+		interrupt    bool
+		status       int
+		calls        string // that change the clock
+		says         string
+	}{
+		{"", "exit 42", false, 42, locked, "GPU 1 is locked at 1965 MHz"},
+		{"GPU_CLOCK_MHZ=900", "true", false, 0, "-i 1 -lgc 900,900\n-i 1 -rgc", "locked at 900 MHz"},
+		{"", `echo >"$DIR/ready"; exec sleep 60`, true, 130, locked, "locked"},
+		{"REFUSE=-lgc", "exit 3", false, 3, "-i 1 -lgc 1965,1965", "the clock is not locked: no permission\n"},
+		{"REFUSE=-rgc", "true", false, 0, locked, "GPU 1 is still locked: run nvidia-smi -i 1 -rgc as root\n"},
+	} {
+		dir, bash := sandbox(t, "bash", "grep", "sed", "sleep", "sort", "tail")
+		bin := filepath.Join(dir, "bin")
+		fake(t, bin, "nvidia-smi", `#!/usr/bin/env bash
+case $* in
+*supported-clocks*) printf '1980\n1965\n210\n1980\n1965\n210\n' ;;
+*) echo "$*" >>"$DIR/calls" ;;
+esac
+[[ ! $REFUSE || $* != *"$REFUSE"* ]] || { printf 'no permission\nmore\n'; exit 4; }
+`)
+		cmd := exec.CommandContext(t.Context(), bash, "throughput_test.sh", "bash", "-c", c.command)
+		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin", "DIR=" + dir, "CUDA_VISIBLE_DEVICES=1,0", c.env}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		var said strings.Builder
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if c.interrupt {
+			awaitFile(t, filepath.Join(dir, "ready"))
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+		}
+		err := cmd.Wait()
+		if calls := read(t, filepath.Join(dir, "calls")); cmd.ProcessState.ExitCode() != c.status || calls != c.calls || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%s %q: %v, calls %q, %s", c.env, c.command, err, calls, said.String())
+		}
+	}
+}
