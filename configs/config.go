@@ -174,6 +174,24 @@ func (c Config) Value(name string) any {
 	return nil
 }
 
+// Values returns all values of a key, such as eager and graph, or nil if they cannot be listed.
+func Values(name string) []string {
+	if i := index(name); i >= 0 {
+		return keys[i].values
+	}
+	return nil
+}
+
+// Want returns what the values of a key are, such as "an integer from 1 to 32768", or "" if there is no such key.
+func Want(name string) string {
+	i := index(name)
+	if i < 0 {
+		return ""
+	}
+	_, want, _ := strings.Cut(keys[i].set(new(Config), nil).Error(), ", want ")
+	return want
+}
+
 // index returns the place of a key in keys, or -1.
 func index(name string) int {
 	return slices.IndexFunc(keys, func(k key) bool { return k.name == name })

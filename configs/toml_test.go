@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -43,5 +44,13 @@ func TestTOML(t *testing.T) {
 	}
 	if !reflect.DeepEqual(order, Keys()) {
 		t.Errorf("got the order\n%q, want\n%q", order, Keys())
+	}
+}
+
+func TestValues(t *testing.T) {
+	for name, want := range map[string]string{"train.executor": "[eager graph]", "train.fuse": "[true false]", "train.bsz": "[]", "no.key": "[]"} {
+		if got := fmt.Sprint(Values(name)); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }

@@ -18,8 +18,9 @@ type key struct {
 // A field is a field of a Config. set assigns a TOML value: an int64, float64, string, bool,
 // time, array, table or tooLarge.
 type field struct {
-	set func(c *Config, v any) error
-	get func(c *Config) any
+	set    func(c *Config, v any) error
+	get    func(c *Config) any
+	values []string // all values, if they can be listed
 }
 
 // newField returns a field that is stored where at points. parse returns the value, or the
@@ -111,13 +112,15 @@ func positive(at func(*Config) *float32) field {
 }
 
 func boolean(at func(*Config) *bool) field {
-	return newField(at, func(v any) (bool, string) {
+	f := newField(at, func(v any) (bool, string) {
 		b, ok := v.(bool)
 		if !ok {
 			return false, "true or false"
 		}
 		return b, ""
 	})
+	f.values = []string{"true", "false"}
+	return f
 }
 
 func text(at func(*Config) *string) field {
@@ -142,7 +145,7 @@ func traceFile(at func(*Config) *string) field {
 }
 
 func oneOf(at func(*Config) *string, valid ...string) field {
-	return newField(at, func(v any) (string, string) {
+	f := newField(at, func(v any) (string, string) {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(valid, s) {
 			want := `"` + strings.Join(valid, `" or "`) + `"`
@@ -157,6 +160,8 @@ func oneOf(at func(*Config) *string, valid ...string) field {
 		}
 		return s, ""
 	})
+	f.values = valid
+	return f
 }
 
 // show describes a value in an error, on one line.

@@ -58,6 +58,29 @@ func TestOneEpoch(t *testing.T) {
 	}
 }
 
+// TestUntil asks for a precision that no measurement has.
+func TestUntil(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	code, stdout, stderr := train("-compare=custom,malloc", "-until", "0.000001%,8", "-json", path)
+	var got compare.Results
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v in:\n%s\nstderr:\n%s", code, err, stdout, stderr)
+	}
+	for _, r := range got.Runs {
+		if r.Status != rundir.Done || r.Epochs != 8 || r.Figures.Epochs != 7 {
+			t.Errorf("%s: %s after %d epochs, figures of %d", r.Name, r.Status, r.Epochs, r.Figures.Epochs)
+		}
+	}
+	if !strings.Contains(stderr, "epoch 4/8 ") || !strings.Contains(stderr, ", and -until asks for 1e-06 %\n") {
+		t.Errorf("stderr:\n%s", stderr)
+	}
+	fails(t, exit.Failure, "has done 8: resume with -set train.num_epochs=16", "-resume", got.Runs[0].Folder)
+	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 9")
+	for _, args := range [][]string{{}, {"-check"}} {
+		fails(t, exit.Failure, "num_epochs", append(args, "-compare=custom,malloc", "-until", "1%,8", path)...)
+	}
+}
+
 // TestJSON reads standard output as one document. Other lines are on standard error.
 func TestJSON(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n", "num_epochs = 3", "num_epochs = 7")

@@ -60,6 +60,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	case o.version:
 		_, err := fmt.Fprintln(stdout, program.Facts())
 		return err
+	case o.completion != "":
+		_, err := io.WriteString(stdout, script(o.completion))
+		return err
 	case o.cards:
 		return o.printCards(ctx, stdout)
 	case o.since != "" && o.report == "":

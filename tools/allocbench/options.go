@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mlpool/allocator/observe"
+	"mlpool/internal/completion"
 	"mlpool/internal/stats"
 	"mlpool/tools/allocbench/internal/allreduce"
 	"mlpool/tools/allocbench/internal/bench"
@@ -34,6 +35,7 @@ flags:
 type options struct {
 	scenarios, allocators, cases string
 	quick, list, version         bool
+	completion                   string // a shell
 	csv, plots, readme           string
 	draw                         string
 	trace, traces, report, since string
@@ -45,7 +47,8 @@ type options struct {
 	limit                        time.Duration
 }
 
-// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes.
+// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes; completion
+// depends on these names.
 func (o *options) define() *flag.FlagSet {
 	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
@@ -70,6 +73,7 @@ func (o *options) define() *flag.FlagSet {
 	flags.IntVar(&o.traceDevice, "trace-device", observe.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.BoolVar(&o.version, "version", false, "print the version, and what it was built with, and end")
+	completion.Define(flags, &o.completion)
 	return flags
 }
 

@@ -42,7 +42,7 @@ make kernels "${kernels[@]}"
 name=mlpool-${version#v}-linux-$goarch
 dir=build/$name
 rm -rf "$dir"
-mkdir -p "$dir"/{bin,share/man/man1,sbom}
+mkdir -p "$dir"/{bin,share/man/man1,share/completions,sbom}
 compile -tags cuda,netgo,osusergo -o "$dir/bin/" ./cmd/train ./tools/allocbench
 for file in "$dir"/bin/*; do
     check "$file"
@@ -60,12 +60,16 @@ bin/train configs/mnist.toml       trains on the GPU, or on the CPU if there is 
 bin/train -help                    every flag; man share/man/man1/train.1
 PYTHONPATH=lib python3 ...         import mlpool: the pool in PyTorch; lib/mlpool
                                    is for C and C++ too
+source share/completions/train.bash
 sha256sum -c SHA256SUMS            checks every file
 licenses                           of all that is linked in
 sbom                               the Go modules in each program, as CycloneDX
 END
 manual "$dir/bin/train" "train a multilayer perceptron on MNIST, and compare allocators of GPU memory" >"$dir/share/man/man1/train.1"
 manual "$dir/bin/allocbench" "compare allocators of GPU memory on recorded traces" >"$dir/share/man/man1/allocbench.1"
+for shell in bash zsh fish; do
+    for program in train allocbench; do "${run[@]}" "$dir/bin/$program" -completion "$shell" >"$dir/share/completions/$program.$shell"; done
+done
 
 nvcc=$(realpath "$(sed -n '1s/ .*//p' "build/kernels-$arch${cross:+-$machine}/compiler")")
 eula=''

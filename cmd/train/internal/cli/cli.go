@@ -1,5 +1,5 @@
-// Package cli parses the command line, and answers what needs no training: help, lists and the
-// version.
+// Package cli parses the command line, and answers what needs no training: help, lists, the
+// version, and completion in shells.
 //
 // Every combination of flags is either meaningful or an error that says which flag to leave out.
 // Errors are one line and suggest the word that was probably meant.
@@ -18,21 +18,23 @@ import (
 	"mlpool/cmd/train/internal/run"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/internal/completion"
 )
 
 // Options are the command line.
 type Options struct {
 	run.Options
-	config  string   // the path of a config, or - for standard input
-	Runs    []string // folders of earlier runs, in place of a config
-	Set     []string
-	resume  string   // the folder of a run
-	best    bool     // use the weights of the run's lowest validation loss
-	Predict []string // pictures, IDX files of images, or testSet
-	Data    bool
-	list    bool
-	version bool
-	reading *reading // nil: nothing is read yet
+	config     string   // the path of a config, or - for standard input
+	Runs       []string // folders of earlier runs, in place of a config
+	Set        []string
+	resume     string   // the folder of a run
+	best       bool     // use the weights of the run's lowest validation loss
+	Predict    []string // pictures, IDX files of images, or testSet
+	Data       bool
+	list       bool
+	version    bool
+	completion string   // a shell
+	reading    *reading // nil: nothing is read yet
 }
 
 // Parse parses a command line, in which flags may follow the config. It prints help to stdout and
@@ -53,7 +55,7 @@ func Parse(args []string, stdout io.Writer) (o Options, err error) {
 	}
 	var given []string
 	flags.Visit(func(f *flag.Flag) {
-		if !isSwitch(f) || f.Value.String() != "false" {
+		if !completion.IsSwitch(f) || f.Value.String() != "false" {
 			given = append(given, "-"+f.Name)
 		}
 	})
@@ -68,11 +70,12 @@ var inPlace = []struct {
 
 	{"-list", nil},
 	{"-version", nil},
+	{"-completion", nil},
 	{"-predict", []string{"-set", "-best", "-json"}},
 	{"-report of earlier runs", nil},
 	{"-data", []string{"-set", "-resume", "-best"}},
 	{"-export", []string{"-set"}},
-	{"-check", []string{"-set", "-resume", "-best", "-compare", "-csv", "-report"}},
+	{"-check", []string{"-set", "-resume", "-best", "-compare", "-until", "-csv", "-report"}},
 }
 
 // clash returns an error if one of the given flags would have no effect.
@@ -95,6 +98,9 @@ func (o *Options) clash(given []string) error {
 	}
 	if o.best && o.resume == "" && o.Predict == nil {
 		return errors.New("-best chooses weights of an earlier run: add -resume or -predict, or leave it out")
+	}
+	if o.Until.Percent > 0 && !o.Compare {
+		return errors.New("-until is for a comparison: add -compare, or leave it out")
 	}
 	if o.resume != "" && o.Compare {
 		return errors.New("-resume continues one run: leave -compare out, and choose the allocator with " + backend.AllocatorEnv)
@@ -127,9 +133,9 @@ func (o *Options) takePaths(paths, flags []string) error {
 	switch {
 	case slices.Contains(paths, ""):
 		return errors.New("the name of a config, or of a run, is empty")
-	case o.list || o.version:
+	case o.list || o.version || o.completion != "":
 		if len(paths) > 0 {
-			return fmt.Errorf("what is %s for? -list and -version take no config", paths[0])
+			return fmt.Errorf("what is %s for? -list, -version and -completion take no config", paths[0])
 		}
 		return nil
 	case o.Predict != nil && len(o.Runs) != 1:

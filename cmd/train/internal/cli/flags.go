@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"mlpool/cmd/train/internal/compare"
 	"mlpool/configs"
+	"mlpool/internal/completion"
 )
 
 // A flagGroup is the flags under one title of the usage, by name.
@@ -51,7 +53,8 @@ func (f *flagSet) path(name, usage string, set func(path string)) {
 	})
 }
 
-// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes.
+// define returns the flags that set o. In a flag's usage the name of its value stands in back quotes;
+// completion depends on these names.
 func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 	f := &flagSet{FlagSet: flag.NewFlagSet("train", flag.ContinueOnError), seen: map[string]bool{}}
 	f.SetOutput(io.Discard)
@@ -61,6 +64,7 @@ func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 		return nil
 	})
 	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side; one that is named twice shows how much is noise")
+	f.Func("until", fmt.Sprintf("continue -compare after num_epochs until each allocator's time, as a ratio to the first's, is known to within `PERCENT`, as in 1%%; it ends after %d epochs, or after the number that follows a comma, as in 1%%,200", compare.UntilEpochs), o.Until.Set)
 	f.path("resume", "resume the run in the folder `RUN`, with its own config", func(path string) { o.resume = path })
 	f.BoolVar(&o.best, "best", false, "with -resume or -predict: take the weights of the run's lowest validation loss, not its last ones")
 	f.group("what to train")
@@ -78,6 +82,7 @@ func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 
 	f.BoolVar(&o.list, "list", false, "list allocators and strategies, and which of them this machine can use")
 	f.BoolVar(&o.version, "version", false, "print the version, and what it was built with")
+	completion.Define(f.FlagSet, &o.completion)
 	f.group("about the program")
 	return f.FlagSet, f.groups
 }

@@ -13,8 +13,8 @@ import (
 	"mlpool/kernels"
 )
 
-// Document reports whether standard output is for a program: JSON or TOML.
-func (o Options) Document() bool { return o.JSON || o.Check }
+// Document reports whether standard output is for a program: JSON, TOML, or a script.
+func (o Options) Document() bool { return o.JSON || o.Check || o.completion != "" }
 
 // InfoCommand returns what the options ask for if that needs no config, or nil.
 func (o Options) InfoCommand() func(stdout io.Writer) error {
@@ -24,6 +24,11 @@ func (o Options) InfoCommand() func(stdout io.Writer) error {
 	case o.version:
 		return func(w io.Writer) error {
 			_, err := fmt.Fprintln(w, program.Facts())
+			return err
+		}
+	case o.completion != "":
+		return func(w io.Writer) error {
+			_, err := io.WriteString(w, script(o.completion))
 			return err
 		}
 	}

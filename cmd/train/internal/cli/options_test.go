@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/run"
 	"mlpool/cmd/train/internal/traintest"
 )
@@ -22,6 +23,12 @@ func runDir(t *testing.T, marker string) string {
 	dir := t.TempDir()
 	traintest.Write(t, filepath.Join(dir, marker), `{"status": "done"}`)
 	return dir
+}
+
+// untilOf returns the target for a value of -until.
+func untilOf(value string) (t compare.Target) {
+	_ = t.Set(value) // what is not valid differs from what is expected
+	return t
 }
 
 func TestParseArgs(t *testing.T) {
@@ -43,11 +50,13 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-data", "a.toml"}, Options{config: "a.toml", Data: true}},
 		{[]string{"-list"}, Options{list: true}},
 		{[]string{"-version"}, Options{version: true}},
+		{[]string{"-completion", "zsh"}, Options{completion: "zsh"}},
 		{[]string{"-export", "d", "a.toml"}, Options{config: "a.toml", Options: run.Options{Export: "d"}}},
 		{[]string{"-resume", one}, Options{resume: one}},
 		{[]string{"-resume", one, "-report", "r.html"}, Options{resume: one, Options: run.Options{Report: "r.html"}}},
 		{[]string{"-resume", one, "-data"}, Options{resume: one, Data: true}},
 		{[]string{"-check", "-compare", "-csv", "t.csv", "a.toml"}, Options{config: "a.toml", Options: run.Options{Check: true, Compare: true, CSV: "t.csv"}}},
+		{[]string{"-compare", "-until", "1%", "-check", "a.toml"}, Options{config: "a.toml", Options: run.Options{Check: true, Compare: true, Until: untilOf("1%")}}},
 		{[]string{"-report", "r.html", "a.toml"}, Options{config: "a.toml", Options: run.Options{Report: "r.html"}}},
 		{[]string{one, "-report", "r.html", two}, Options{Runs: []string{one, two}, Options: run.Options{Report: "r.html"}}},
 		{[]string{"-predict", "i.png", one}, Options{Runs: []string{one}, Predict: []string{"i.png"}}},
@@ -89,6 +98,7 @@ func TestParseRefuses(t *testing.T) {
 		{[]string{"-export", "d", "-resume", one}, "-export and -resume do not go together"},
 		{[]string{"-resume", one, "-compare"}, "-resume continues one run: leave -compare out, and choose the allocator with ALLOCATOR_TYPE"},
 		{[]string{"-list", "a.toml"}, "what is a.toml for?"},
+		{[]string{"-completion", "tcsh"}, "want bash or zsh or fish"},
 		{[]string{"-set"}, "-set"},
 		{[]string{"-resume", "", "a.toml"}, `invalid value "" for flag -resume: want the name of a file or folder`},
 		{[]string{"-export", "", "a.toml"}, `invalid value "" for flag -export: want the name of a file or folder`},
@@ -105,6 +115,11 @@ func TestParseRefuses(t *testing.T) {
 		{[]string{"-predict", "i.png", "-set", "train.seed=1", one}, "-set is for -predict test, which takes its data from the config: leave it out"},
 		{[]string{"-check", "-json", "a.toml"}, "-check and -json do not go together"},
 		{[]string{"-compare=malocc", "a.toml"}, ": did you mean malloc?"},
+		{[]string{"-until", "1%", "a.toml"}, "add -compare"},
+		{[]string{"-until", "1%", "-resume", "logs"}, "add -compare"},
+		{[]string{"-until", "1%", "-compare=false", "a.toml"}, "add -compare"},
+		{[]string{"-until", "0%", "-compare", "a.toml"}, "want a percentage above 0"},
+		{[]string{"-compare", "-until", "1%", "-export", "out", "a.toml"}, "do not go together"},
 		{[]string{"-data", ""}, "the name of a config, or of a run, is empty"},
 		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: want a file name; for standard input or output use /dev/stdin or /dev/stdout`},
 		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: want a file name; for standard input or output use /dev/stdin or /dev/stdout`},

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/terminal"
+	"mlpool/internal/completion"
 )
 
 const usageHead = `usage: train [flags] <config>
@@ -37,12 +38,6 @@ reads standard output any longer, 2 for a wrong command line and 1 for any other
 failure.
 `
 
-// isSwitch reports whether the value of a flag is optional.
-func isSwitch(f *flag.Flag) bool {
-	b, ok := f.Value.(interface{ IsBoolFlag() bool })
-	return ok && b.IsBoolFlag()
-}
-
 func printUsage(w io.Writer, groups []flagGroup) {
 	var b strings.Builder
 	b.WriteString(usageHead)
@@ -56,7 +51,7 @@ func printUsage(w io.Writer, groups []flagGroup) {
 			value, text := flag.UnquoteUsage(f)
 			name := "-" + f.Name
 			switch {
-			case value != "" && isSwitch(f):
+			case value != "" && completion.IsSwitch(f):
 				name += "[=" + value + "]"
 			case value != "":
 				name += " " + value

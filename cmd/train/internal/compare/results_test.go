@@ -67,7 +67,7 @@ func TestOneNumber(t *testing.T) {
 		t.Fatalf("medians say %s as well", wrong)
 	}
 	var terminal bytes.Buffer
-	NewResults("", runs).Print(&terminal, runs)
+	NewResults("", runs).Print(&terminal, runs, Target{})
 	table, err := all.CSV()
 	traintest.OK(t, err)
 	var rows []struct {
@@ -116,7 +116,7 @@ func TestTooFew(t *testing.T) {
 	}{{0, false}, {1, false}, {5, false}, {6, true}} {
 		runs := comparisonOf([]string{"custom", "cuda"}, [][]float64{slices.Repeat([]float64{40}, c.epochs), slices.Repeat([]float64{60}, c.epochs)})
 		var terminal bytes.Buffer
-		NewResults("", runs).Print(&terminal, runs)
+		NewResults("", runs).Print(&terminal, runs, Target{})
 		if c.epochs < 2 && strings.Contains(terminal.String(), "median") {
 			t.Errorf("%d epochs after the first: a median in:\n%s", c.epochs, &terminal)
 		}

@@ -12,9 +12,9 @@ import (
 )
 
 // Print prints the results of one run, or of several side by side.
-func (all Results) Print(w io.Writer, runs []Run) {
+func (all Results) Print(w io.Writer, runs []Run, until Target) {
 	if len(runs) > 1 {
-		all.printComparison(w, runs)
+		all.printComparison(w, runs, until)
 	} else if f := all.Runs[0].Figures; f != nil {
 		printFigures(w, runs[0], f)
 	}
@@ -51,7 +51,7 @@ func printFigures(w io.Writer, r Run, f *figures) {
 }
 
 // printComparison prints a table with a column for each allocator.
-func (all Results) printComparison(w io.Writer, runs []Run) {
+func (all Results) printComparison(w io.Writer, runs []Run, until Target) {
 	records, steps := compared(runs)
 	common := len(records[0])
 	if common == 0 {
@@ -101,6 +101,7 @@ func (all Results) printComparison(w io.Writer, runs []Run) {
 	row("losses, "+text.Count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
 	terminal.PrintColumns(w, rows)
 	fmt.Fprintln(w, compareNote(common, known))
+	until.print(w, all)
 	printOutliers(w, runs, records)
 }
 

@@ -22,7 +22,7 @@ import (
 // summary and the logs have it.
 func (s *session) printEpoch(r rundir.Record) {
 	parts := []string{
-		fmt.Sprintf("epoch %d/%d", r.Epoch, s.cfg.Train.NumEpochs), "loss " + compare.Nats(r.Loss),
+		fmt.Sprintf("epoch %d/%d", r.Epoch, s.bound), "loss " + compare.Nats(r.Loss),
 		fmt.Sprintf("val %s, %.2f %%", compare.Nats(r.ValLoss), 100*r.ValAcc),
 	}
 	if r.Interrupted {
@@ -66,7 +66,7 @@ func (s *session) printSummary(elapsed time.Duration) {
 	if !slices.ContainsFunc(s.runners, func(r *runner) bool { return len(r.records) > 0 }) {
 		return
 	}
-	s.results().Print(s.stdout, s.finished())
+	s.results().Print(s.stdout, s.finished(), s.until)
 	fmt.Fprintf(s.stdout, "%.1f s in all", elapsed.Seconds())
 	if s.dir != "" {
 		fmt.Fprintf(s.stdout, "; run in %s", s.dir)

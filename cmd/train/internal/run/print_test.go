@@ -8,7 +8,6 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/configs"
 	"mlpool/kernels/device"
 )
 
@@ -40,8 +39,6 @@ func TestLinesFit(t *testing.T) {
 		Allocator: "custom:bestfit", Epoch: 50, Steps: 938, Loss: 0.01234, ValLoss: 0.02345, ValAcc: 1,
 		TrainMS: 12345.6, ValMS: 1234.5, AllocatorMS: 1234.56, Allocs: 123456, DriverCalls: 123456, PeakAllocated: 1 << 39, PeakReserved: 1 << 39,
 	}
-	cfg := configs.Default()
-	cfg.Train.NumEpochs = 50
 	for _, c := range []struct {
 		runners     []*runner
 		has, hasNot string
@@ -50,7 +47,7 @@ func TestLinesFit(t *testing.T) {
 		{[]*runner{{Subject: backend.Subject{Kind: backend.CustomPool, Options: "bestfit"}}, {Subject: backend.Subject{Kind: backend.CUDAAsync}}}, "custom:bestfit  epoch ", "driver"},
 	} {
 		var out bytes.Buffer
-		s := &session{runners: c.runners, stdout: &out, cfg: cfg}
+		s := &session{runners: c.runners, stdout: &out, bound: 50}
 		s.cfg.Train.TimeEpoch = true
 		s.printEpoch(rec)
 		line := strings.TrimSuffix(out.String(), "\n")

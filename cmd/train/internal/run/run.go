@@ -33,13 +33,14 @@ import (
 
 // Options are what the command line asks of a run, in addition to its config.
 type Options struct {
-	Compare bool     // train on several allocators
-	Among   []string // their names; nil: all that the device has
-	Check   bool     // print the config instead of training
-	Export  string   // a folder to write initial weights and orders to, instead of training
-	Report  string   // a file; empty: none
-	CSV     string   // a file; empty: none
-	JSON    bool     // print results to standard output, and all other lines to standard error
+	Compare bool           // train on several allocators
+	Among   []string       // their names; nil: all that the device has
+	Until   compare.Target // of a comparison
+	Check   bool           // print the config instead of training
+	Export  string         // a folder to write initial weights and orders to, instead of training
+	Report  string         // a file; empty: none
+	CSV     string         // a file; empty: none
+	JSON    bool           // print results to standard output, and all other lines to standard error
 }
 
 // Train does what o asks for with the config cfg. If from is not nil, Train continues that run. r is
@@ -100,6 +101,10 @@ func (s *session) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if s.among, err = s.backend.Subjects(s.cfg, o.Compare, o.Among); err != nil {
+		return err
+	}
+	s.until = o.Until
+	if s.bound, err = o.Until.Bound(s.cfg); err != nil {
 		return err
 	}
 	if err := checkLogDir(s.cfg, s.among); err != nil {

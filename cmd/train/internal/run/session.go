@@ -19,6 +19,8 @@ type session struct {
 	from           *Earlier // the run to resume; nil: none
 	backend        *backend.Backend
 	among          []backend.Subject
+	until          compare.Target // of a comparison
+	bound          int            // the most epochs
 	runners        []*runner
 	dir            string // the folder of the run or comparison; empty: none
 	stdout, stderr io.Writer
@@ -27,7 +29,7 @@ type session struct {
 }
 
 func newSession(cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stderr io.Writer) *session {
-	return &session{cfg: cfg, from: from, ranks: r, stdout: stdout, stderr: stderr}
+	return &session{cfg: cfg, from: from, bound: cfg.Train.NumEpochs, ranks: r, stdout: stdout, stderr: stderr}
 }
 
 // verbose prints a line during an epoch.

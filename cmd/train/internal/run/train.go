@@ -35,7 +35,7 @@ func (s *session) prepare(set data.Dataset) error {
 
 func (s *session) totalSteps() int64 {
 	start := s.from.start()
-	steps := int64(s.cfg.Train.NumEpochs-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
+	steps := int64(s.bound-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
 	return int64(len(s.runners)) * steps
 }
 
@@ -95,9 +95,10 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 	}
 }
 
-// epochs trains until all epochs are done, or until the end of an epoch in which a run diverged.
+// epochs trains until all epochs are done, until a comparison is as precise as -until asks, or
+// until the end of an epoch in which a run diverged.
 func (s *session) epochs(ctx context.Context) error {
-	for epoch := s.from.start().Epoch; epoch < s.cfg.Train.NumEpochs; epoch++ {
+	for epoch := s.from.start().Epoch; epoch < s.bound && !s.until.Reached(epoch, s.cfg.Train.NumEpochs, s.results); epoch++ {
 		var diverged []error
 		for i := range s.runners {
 			if s.stopped(ctx) {
@@ -139,7 +140,7 @@ func (s *session) diverged(rec rundir.Record) error {
 // epoch trains a runner for one epoch, prints its line and then logs it: users see an epoch even if
 // it cannot be logged.
 func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Record, error) {
-	s.bar.Describe(fmt.Sprintf("epoch %d/%d, in all", number, s.cfg.Train.NumEpochs))
+	s.bar.Describe(fmt.Sprintf("epoch %d/%d, in all", number, s.bound))
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
