@@ -22,6 +22,8 @@ const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
 `
 
 func TestRMM(t *testing.T) {
+	cut := zipped(t, header+"7,0,allocate,0x1,8,0\n")
+	cut = cut[:len(cut)-9]
 	for name, c := range map[string]struct {
 		text string
 		want Requests
@@ -38,6 +40,8 @@ func TestRMM(t *testing.T) {
 			notes: []string{"line 3, the last one, is cut off and left out"}}},
 		"cut off in a pointer": {header + "7,0,allocate,0x1,8,0\n7,0,free,0x,8,0", Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
 			notes: []string{"line 3, the last one, is cut off and left out"}}},
+		"a gzip cut off": {cut, Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
+			notes: []string{"the file is cut off after line 2"}}},
 		"two logs": {strings.Repeat(header+"7,0,allocate,0x1,8,0\n", 2), Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
 			notes: []string{"another log begins on line 3 and is left out"}}},
 		"blocks of nothing": {header + "1,0,allocate,(nil),0,0\n1,0,allocate,(nil),0,0x1\n1,0,free,(nil),0,0\n1,0,free,0x0,0,0\n1,0,free,(nil),0,0\n",

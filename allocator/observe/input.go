@@ -15,7 +15,8 @@ func (p *unpickler) wrong(format string, args ...any) error {
 // cut returns the error of a read that failed with err.
 func (p *unpickler) cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return p.wrong("the file ends in the middle of the pickle")
+		p.ended = p.wrong("the file ends in the middle of the pickle")
+		return p.ended
 	}
 	return p.wrong("%w", err)
 }

@@ -32,7 +32,7 @@ type snapshotReader struct {
 //
 // The recording may have lost its beginning, or have begun late. A block that was handed
 // out before is known if an entry frees it, or if it is in a segment, which is the state at
-// the end, and no entry names it.
+// the end, and no entry names it. Of a file that is cut off, the segments are left out: its events end earlier.
 func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	p := newUnpickler(in)
 	v, err := p.run()
@@ -40,6 +40,8 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 		return nil, err
 	}
 	switch {
+	case p.ended != nil && v.kind != whole:
+		return nil, p.ended
 	case v.kind == list && !v.done && v.lists == nil && v.entries > 0: // of torch.cuda.memory_snapshot
 	case v.kind != whole:
 		return nil, fmt.Errorf("%w: the pickle is neither a dict with device_traces nor a list of segments", errUnreadable)
@@ -61,10 +63,15 @@ func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 			return nil, err
 		}
 	}
-	if err := s.addSegments(p.of(v.span), device); err != nil {
+	if p.ended != nil {
+		notes = append(notes, "the file is cut off: its last events and its segments are left out")
+	} else if err := s.addSegments(p.of(v.span), device); err != nil {
 		return nil, err
 	}
 	r, err := s.done()
+	if errors.Is(err, errNoEvent) && p.ended != nil {
+		return nil, p.ended
+	}
 	if errors.Is(err, errNoEvent) {
 		err = fmt.Errorf("%w for device %d: was it recorded with torch.cuda.memory._record_memory_history()?", err, device)
 	}

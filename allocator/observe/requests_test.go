@@ -214,7 +214,7 @@ func TestBadFiles(t *testing.T) {
 		"PK\x03\x04...":             "is a zip archive",
 		"\x1f\x8b":                  "unexpected EOF",
 		"\x1f\x8bnothing of a kind": "gzip: invalid header",
-		good[:len(good)-9]:          "unexpected EOF",
+		good[:20]:                   "unexpected EOF",
 		good + "more than a header": "gzip: invalid header",
 		good[:len(good)-8] + strings.Repeat("\x00", 8): "gzip: invalid checksum",
 	})

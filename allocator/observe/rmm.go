@@ -2,6 +2,7 @@ package observe
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -50,6 +51,9 @@ func readRMM(t *table) (*Requests, error) {
 			if err = b.addRMM(r, t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
 				err = t.wrong(err)
 			}
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) { // of a gzip
+			return note("the file is cut off after line %d")
 		}
 		if err != nil && t.cut() {
 			return note("line %d, the last one, is cut off and left out")

@@ -17,6 +17,7 @@ type unpickler struct {
 	stack []value
 	marks []int       // places of marks on the stack
 	memo  []reference // by number
+	ended error       // the file does, in the middle of the pickle
 
 	snapshot
 }
@@ -28,18 +29,21 @@ func newUnpickler(in *bufio.Reader) *unpickler {
 	return &unpickler{in: in, snapshot: snapshot{names: newNames()}}
 }
 
-// run reads a pickle to its end and returns its value.
+// run reads a pickle to its end and returns its value. Of one that is cut off, it returns what closeAll makes of it.
 func (p *unpickler) run() (value, error) {
 	for {
 		p.at = p.bytesRead
 		op, err := p.byte()
-		if err != nil {
-			return value{}, err
-		}
-		if op == opStop {
+		if err == nil && op == opStop {
 			break
 		}
-		if err := p.do(op); err != nil {
+		if err == nil {
+			err = p.do(op)
+		}
+		if err != nil && p.ended != nil && p.closeAll() == nil {
+			return p.stack[0], nil
+		}
+		if err != nil {
 			return value{}, err
 		}
 	}
@@ -53,6 +57,39 @@ func (p *unpickler) run() (value, error) {
 		return value{}, p.wrong("%w", err)
 	}
 	return p.stack[0], nil
+}
+
+// closeAll ends the lists in progress and the snapshot around them, and drops what else is in progress.
+func (p *unpickler) closeAll() error {
+	for len(p.stack) > 1 {
+		last, bottom := len(p.stack)-1, p.bottom()
+		var err error
+		switch {
+		case last > bottom && p.stack[last].kind == list && p.stack[last-1].kind == list:
+			err = p.fill(opAppend) // the list of one device
+		case len(p.marks) == 0 && last == 2:
+			err = p.fill(opSetItem)
+		case len(p.marks) == 0:
+			p.stack = p.stack[:last]
+		case bottom < 2:
+			return p.ended
+		case p.stack[bottom-2].kind == list:
+			err = p.fill(opAppends)
+		case bottom == 2 && (last-bottom)%2 == 1:
+			err = p.fill(opSetItems)
+		case bottom == 2: // a key without its value
+			p.stack = p.stack[:last]
+		default:
+			p.stack, p.marks = p.stack[:bottom-2], p.marks[:len(p.marks)-1]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(p.stack) == 0 {
+		return p.ended
+	}
+	return nil
 }
 
 // do runs one opcode.
