@@ -39,13 +39,15 @@ func TestBadTraces(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "is empty",
 		header + "1,0,allocate,x,4,0\n": `line 2: "x" is not a pointer`,
-		"\x80\x04cos\nsystem\n":         "byte 2: opcode 0x63",
-		`{"traceEvents": []}`:           "is JSON for Perfetto, which is never read: have the trainer write a .csv or a .pickle",
+		header + "1,0,allocate,0x1,70368744177665,0\n": "has a request for 64.0 TiB, and no GPU has addresses for more than 64.0 TiB",
+		"\x80\x04cos\nsystem\n":                        "byte 2: opcode 0x63",
+		`{"traceEvents": []}`:                          "is JSON for Perfetto, which is never read: have the trainer write a .csv or a .pickle",
 	} {
-		for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
+		for _, args := range [][]string{nil, {"-cards"}, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
 			path := writeTrace(t, "bad.csv", text)
-			err := run(t.Context(), append(args, "-trace", path), io.Discard, io.Discard, nullMachine)
-			if err == nil || !strings.Contains(err.Error(), "bad.csv: "+want) || strings.Contains(err.Error(), "\n") {
+			var out bytes.Buffer
+			err := run(t.Context(), append(args, "-trace", path), &out, io.Discard, nullMachine)
+			if out.Len() > 0 || err == nil || !strings.Contains(err.Error(), "bad.csv: "+want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: error %v, want %q", text, err, want)
 			}
 		}

@@ -55,6 +55,8 @@ func ParseConf(text string) (c Conf, err error) {
 			c.RoundUpDivisions = n
 		case key == "expandable_segments", key == "max_split_size_mb", key == "roundup_power2_divisions" && !strings.HasPrefix(value, "["):
 			return c, fmt.Errorf("%.40q is no option of PYTORCH_CUDA_ALLOC_CONF", option)
+		case key == "garbage_collection_threshold": // a share of a limit in bytes that no recording tells
+			c.Ignored = append(c.Ignored, option+" (a share of set_per_process_memory_fraction)")
 		default:
 			c.Ignored = append(c.Ignored, option)
 		}

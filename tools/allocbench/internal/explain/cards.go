@@ -76,16 +76,22 @@ func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, am
 	for _, c := range among {
 		header += fmt.Sprintf(" %*s", max(9, len(c.Name)), c.Name)
 	}
-	if _, err := fmt.Fprintln(w, header); err != nil {
-		return err
-	}
 	var fits []fit
+	var notes strings.Builder
 	for _, path := range paths {
 		t, _, err := replay.Events(path, device)
 		if err != nil {
 			return err
 		}
+		if len(fits) == 0 { // not before an error
+			if _, err := fmt.Fprintln(w, header); err != nil {
+				return err
+			}
+		}
 		f := fit{name: replay.TraceName(filepath.Base(path)), live: t.Peak}
+		if n := t.Notes(); n != nil {
+			fmt.Fprintf(&notes, "%s: %s\n", f.name, strings.Join(n, "; "))
+		}
 		line := fmt.Sprintf("%-*s %9s", longest, f.name, text.Bytes(f.live))
 		for _, c := range among {
 			bytes, err := smallest(ctx, t, c)
@@ -104,8 +110,8 @@ func PrintCards(ctx context.Context, w io.Writer, paths []string, device int, am
 		}
 		fits = append(fits, f)
 	}
-	if len(fits) < 2 {
-		return nil
+	if _, err := io.WriteString(w, notes.String()); err != nil || len(fits) < 2 {
+		return err
 	}
 	lines := fmt.Sprintf("\n%-16s", "what fits")
 	for _, size := range cardSizes {

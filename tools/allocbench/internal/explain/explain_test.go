@@ -136,6 +136,7 @@ func TestAllocConf(t *testing.T) {
 		{"max_split_size_mb:128", "torch, as recorded", "", 176, 220},
 		{"max_split_size_mb:128, expandable_segments:True", "torch, as recorded", "makes memory grow", 2000, 4000},
 		{"roundup_power2_divisions:[256:1,>:2],backend:native", "torch", "not simulated: roundup_power2_divisions:[256:1,>:2], backend:native", 176, 220},
+		{"garbage_collection_threshold:0.8", "torch", "not simulated: garbage_collection_threshold:0.8 (a share of set_per_process_memory_fraction)", 176, 220},
 		{"max_split_size_mb:few", "torch", `"max_split_size_mb:few" is no option`, 176, 220},
 	} {
 		r.AllocConf = c.conf

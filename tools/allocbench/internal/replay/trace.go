@@ -12,6 +12,9 @@ import (
 	"mlpool/internal/text"
 )
 
+// mostBytes are the most of a request: allocators refuse larger ones at once.
+const mostBytes = 1 << 46
+
 // Read reads the trace in a file, and describes it.
 func Read(path string, device int) (t *observe.Requests, doc string, err error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -19,6 +22,11 @@ func Read(path string, device int) (t *observe.Requests, doc string, err error) 
 	}
 	if t, err = observe.ReadFile(path, device); err != nil {
 		return nil, "", err
+	}
+	for _, e := range t.Events {
+		if e.Bytes > mostBytes {
+			return nil, "", fmt.Errorf("%s: has a request for %s, and no GPU has addresses for more than %s", path, text.Bytes(e.Bytes), text.Bytes(mostBytes))
+		}
 	}
 	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
 		t.Allocs, t.Frees, text.Count(t.Streams, "stream"), t.Slots, text.Bytes(t.Peak))
