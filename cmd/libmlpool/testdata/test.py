@@ -1,4 +1,5 @@
 """Tests the package mlpool on the emulated driver: the class Pool, and install() with a PyTorch that is not there."""
+import contextlib
 import ctypes
 import os
 import pickle
@@ -161,6 +162,19 @@ class Hooks:
         return lambda address: self.__dict__.__setitem__(name, address)
 
 
+class MemPool:
+    """A torch.cuda.MemPool, which notes when it is used."""
+
+    def __init__(self, allocator):
+        self.allocator, self.used = allocator, []
+
+    @contextlib.contextmanager
+    def use(self, device):
+        self.used.append(("begin", device))
+        yield
+        self.used.append(("end", device))
+
+
 class TestTorch(unittest.TestCase):
     def test_install(self):
         hooks = Hooks()
@@ -172,7 +186,8 @@ class TestTorch(unittest.TestCase):
                 return super().__new__(cls)
 
         torch.cuda = types.SimpleNamespace(
-            ExternalStream=ExternalStream, is_initialized=lambda: False, device_count=lambda: 2, current_device=lambda: 0, mem_get_info=lambda device: (1 << 30, 1 << 30),
+            ExternalStream=ExternalStream, is_initialized=lambda: False, device_count=lambda: 2, current_device=lambda: 0, MemPool=MemPool,
+            use_mem_pool=lambda pool, device: pool.use(device), mem_get_info=lambda device: (1 << 30, 1 << 30),
             _utils=types.SimpleNamespace(_get_device_index=lambda device, optional: device or 0),
             memory=types.SimpleNamespace(CUDAPluggableAllocator=lambda *_: types.SimpleNamespace(allocator=lambda: hooks),
                                          change_current_allocator=lambda allocator: None))
@@ -217,6 +232,15 @@ class TestTorch(unittest.TestCase):
             free(block, fits * MIB, 0, None)
             self.assertIsNone(alloc(64 * MIB, 0, None))  # where there is no PyTorch, nothing can be thrown
         torch.cuda.ExternalStream(12345)
+        self.assertIs(torch.cuda.MemPool(mlpool.torch_allocator().allocator()).allocator, hooks)
+        with self.assertRaisesRegex(RuntimeError, "chosen the options"):
+            mlpool.pool(slack=1)
+        part, other = mlpool.pool(), mlpool.pool(device=1)
+        with part as used, part, other as there:
+            self.assertEqual(used.used, [("begin", 0)])
+        with part:
+            pass
+        self.assertEqual((used.used, there.used), ([("begin", 0), ("end", 0)] * 2, [("begin", 1), ("end", 1)]))
         free(a, 3 * MIB, 0, None)
         mlpool.empty_cache()
         self.assertEqual(mlpool.stats()["reserved"], 0)

@@ -8,7 +8,8 @@ PyTorch, before the first CUDA call of the process:
     mlpool.install()
 
 or without a change of the program: "python -m mlpool train.py ARGUMENTS"; or for a part of a program, as a
-torch.cuda.MemPool: "with mlpool.pool():". CuPy:
+torch.cuda.MemPool: "with mlpool.pool():". mlpool.torch_allocator() is for PyTorch's own functions, as
+rmm_torch_allocator is. CuPy:
 
     cupy.cuda.set_allocator(mlpool.cupy_allocator())
 
@@ -35,10 +36,12 @@ PyTorch's interface for other allocators does not offer:
 
 from ._arrays import cupy_allocator, rmm_resource
 from ._library import Error, OutOfMemoryError, get_include
+from ._plugin import pool, torch_allocator
 from ._pool import Pool, receive
-from ._torch import empty_cache, install, on_out_of_memory, pool, report, sleep, snapshot, stats, wake
+from ._torch import empty_cache, install, on_out_of_memory, report, sleep, snapshot, stats, wake
 
 __version__ = "0.0.0"
 
 __all__ = ["Error", "OutOfMemoryError", "Pool", "cupy_allocator", "empty_cache", "get_include", "install",
-           "on_out_of_memory", "pool", "receive", "report", "rmm_resource", "sleep", "snapshot", "stats", "wake"]
+           "on_out_of_memory", "pool", "receive", "report", "rmm_resource", "sleep", "snapshot", "stats",
+           "torch_allocator", "wake"]

@@ -4,21 +4,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import pickle
 import tempfile
-from collections.abc import Iterator
 from typing import Any, Callable, Optional, Union
 
-from ._library import Int, Pointer, Stats, call, load, option_list, path
+from ._library import Stats, call, load
+from ._plugin import torch_allocator
 from ._pool import Pool
 
 Device = Union[int, str, Any, None]  # as PyTorch names a device; None is the current one
 
 _torch: Any = None  # the module, once the pool is installed
-_kept: list[Any] = []  # objects that C functions use
 _pools: dict[int, Optional[Pool]] = {}
 
 
@@ -30,38 +27,13 @@ def install(**options: Any) -> None:
         raise RuntimeError("mlpool: install() was called before")
     if torch.cuda.is_initialized():
         raise RuntimeError("mlpool: PyTorch has used CUDA already: call mlpool.install() before the first CUDA call")
-    library = load()
-    if torch.cuda.device_count() > 1 and options.get("segments") != "malloc":
-        options = {"peers": "all", **options}  # PyTorch copies between any two
     if "MLPOOL_BUSY_SLACK" not in os.environ:
         options = {"busy_slack": 2, **options}  # PyTorch's host is usually far ahead of its streams
     if "MLPOOL_STREAMS_LAST" not in os.environ:
         options = {"streams_last": True, **options}  # but for those of ExternalStream
-    call("check_options", option_list(options))
-    call("torch_options", option_list(options))
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(path(), "mlpool_torch_alloc", "mlpool_torch_free")
-    hooks = allocator.allocator()
-    for hook, function in (("set_record_stream_fn", library.mlpool_torch_record_stream),
-                           ("set_reset_fn", library.mlpool_torch_empty_cache),
-                           ("set_begin_allocate_to_pool", library.mlpool_torch_begin),
-                           ("set_end_allocate_to_pool_fn", library.mlpool_torch_end),
-                           ("set_release_pool", library.mlpool_torch_release)):
-        getattr(hooks, hook)(_address(function))
-    limit = ctypes.CFUNCTYPE(None, ctypes.c_double, Int)(_set_fraction)
-    hooks.set_memory_fraction_fn(_address(limit))
-    torch.cuda.memory.change_current_allocator(allocator)
-    _kept.extend((allocator, limit))
+    torch.cuda.memory.change_current_allocator(torch_allocator(**options))
     _torch = torch
     _patch(torch)
-
-
-def _address(function: Any) -> Optional[int]:
-    return ctypes.cast(function, Pointer).value
-
-
-def _set_fraction(fraction: float, device: int) -> None:
-    total = _torch.cuda.mem_get_info(device)[1]
-    call("torch_limit", pool_of(device)._handle, 0 if fraction >= 1 else max(int(fraction * total), 1))
 
 
 def pool_of(device: Device = None) -> Pool:
@@ -114,24 +86,6 @@ def sleep(keep: bool = True, device: Device = None) -> None:
 def wake(device: Device = None) -> None:
     """Undo sleep(); CUDA graphs work again."""
     pool_of(device).wake()
-
-
-@contextlib.contextmanager
-def pool(device: Device = None, **options: Any) -> Iterator[Any]:
-    """A torch.cuda.MemPool whose segments come from the pool; tensors made within it are PyTorch's in these segments.
-    The first call may have options; all share one pool for each device."""
-    import torch
-    if options:
-        if _pools or _kept:
-            raise RuntimeError("mlpool: the first call of pool() or install() has chosen the options")
-        call("check_options", option_list(options))
-        call("torch_options", option_list(options))
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(path(), "mlpool_torch_segment", "mlpool_torch_free")
-    load()
-    segments = torch.cuda.MemPool(allocator.allocator())
-    _kept.append(allocator)
-    with torch.cuda.use_mem_pool(segments, device=device):
-        yield segments
 
 
 def _patch(torch: Any) -> None:
