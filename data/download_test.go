@@ -176,41 +176,6 @@ func checkFiles(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// TestDownloadTheRest fetches only files that are missing or altered.
-func TestDownloadTheRest(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		before map[string]string
-		asked  []string
-	}{
-		{"nothing there", nil, []string{"/a.gz", "/b.gz"}},
-		{"one there", map[string]string{"a.gz": served["a.gz"]}, []string{"/b.gz"}},
-		{"one altered", map[string]string{"a.gz": served["a.gz"], "b.gz": "c"}, []string{"/b.gz"}},
-		{"all there", served, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			for name, content := range tt.before {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var asked []string
-			url := mirror(t, func(w http.ResponseWriter, r *http.Request) {
-				asked = append(asked, r.URL.Path) // one request at a time, each answered before the next
-				serve(w, r)
-			})
-			if err := (downloader{http.DefaultClient, servedFiles(), []string{url}, nil, time.Minute, time.Minute, nil}).download(t.Context(), dir); err != nil {
-				t.Fatal(err)
-			}
-			checkFiles(t, dir, served)
-			if !slices.Equal(asked, tt.asked) {
-				t.Errorf("asked for %q, want %q", asked, tt.asked)
-			}
-		})
-	}
-}
-
 func TestDownloadCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
