@@ -10,7 +10,7 @@
 #   ```sh fails         it is run, and must fail
 #   ```sh skip: REASON  it is not run, and REASON is printed
 #
-# Needs Go, git, make, gcc, g++ and python3, but no GPU. It uses what was built for the emulated one.
+# Needs Go, git, make, gcc, g++, pkg-config and python3, but no GPU. It uses what was built for the emulated one.
 
 set -euo pipefail
 

@@ -118,6 +118,37 @@ def statistics():
 
 
 @test
+def history():
+    mlpool, torch = install()
+    torch.cuda.memory._record_memory_history(None)
+    try:
+        torch.cuda.memory._record_memory_history()
+        raise AssertionError("no error")
+    except RuntimeError as e:
+        assert "trace_events" in str(e), e
+
+
+@test
+def external_stream():
+    import ctypes
+    mlpool, torch = install()
+    torch.cuda.init()
+    create = ctypes.CDLL("libcuda.so.1").cuStreamCreate
+    stream = ctypes.c_void_p()
+    assert create(ctypes.byref(stream), 1) == 0
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream.value)):
+        a = torch.ones(32 * MIB, dtype=torch.uint8, device="cuda")
+        assert a.sum().item() == 32 * MIB
+        del a
+    reserved = torch.cuda.memory_reserved()
+    b = torch.ones(32 * MIB, dtype=torch.uint8, device="cuda")
+    both = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    assert reserved < both > torch.cuda.memory_reserved(), (reserved, both, torch.cuda.memory_reserved())
+    assert b.sum().item() == 32 * MIB
+
+
+@test
 def record_stream():
     mlpool, torch = install()
     side = torch.cuda.Stream()
@@ -347,12 +378,18 @@ def memory_pool():
     import mlpool
     import torch
     outside = torch.ones(10, device="cuda")
-    with mlpool.pool() as pool:
+    part = mlpool.pool()
+    with part as pool, part:
         a = torch.ones(3 * MIB, device="cuda")
+    with part:
+        torch.ones(MIB, device="cuda")
+    own = torch.cuda.MemPool(mlpool.torch_allocator().allocator())
+    with torch.cuda.use_mem_pool(own):
+        b = torch.ones(MIB, device="cuda")
+    assert b.sum().item() == MIB
     assert a.sum().item() == 3 * MIB and outside.sum().item() == 10
     assert len(pool.snapshot()) > 0
-    del a
-    del pool
+    del a, b
 
 
 @test

@@ -20,18 +20,8 @@ mlpool.get_include() has mlpool.h and mlpool.hpp.
 Options are those of mlpool_create in mlpool.h, as keywords: mlpool.install(slack=0.1, max_bytes=8 << 30).
 libmlpool.so is loaded from this package's folder, or from where the environment variable MLPOOL_LIBRARY says.
 
-After install(), torch.cuda's functions for statistics, limits and snapshots work on the pool. What
-PyTorch's interface for other allocators does not offer:
-
-- torch.compile(mode="reduce-overhead") needs checkpoints of the allocator's state, which PyTorch keeps for
-  its own allocator alone. torch.cuda.graph and make_graphed_callables work.
-- CUDA tensors can be sent to other processes by torch.multiprocessing only with segments="malloc"; see
-  mlpool.Pool.send for another way.
-- Snapshots have no Python stacks, and calls only with install(trace_events=N). Statistics do not
-  distinguish large and small blocks, and count no bytes freed so far.
-- What was freed on a torch.cuda.ExternalStream, which others may destroy, serves other streams only after
-  empty_cache(), or before a request fails.
-- Other GPUs of the process can use tensors as far as install(peers=...) allows; the default is peers="all".
+After install(), torch.cuda's functions for statistics, limits and snapshots work on the pool. docs/pytorch.md
+of the sources says what works, and what PyTorch's interface for other allocators does not offer.
 """
 
 from ._arrays import cupy_allocator, rmm_resource

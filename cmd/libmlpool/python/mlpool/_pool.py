@@ -124,7 +124,8 @@ class Pool:
         call("snapshot", self._handle, os.fsencode(path))
 
     def sleep(self, keep: bool = True) -> None:
-        """Give the memory back and keep the addresses; with keep, contents go to host memory."""
+        """Give the memory back and keep the addresses; with keep, contents go to host memory. Registrations of memory with
+        NCCL and for RDMA must be undone first."""
         call("sleep", self._handle, int(keep))
 
     def wake(self) -> None:

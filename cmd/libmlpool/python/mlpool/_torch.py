@@ -79,7 +79,8 @@ def on_out_of_memory(function: Optional[Callable[[int, str], Any]], device: Devi
 
 
 def sleep(keep: bool = True, device: Device = None) -> None:
-    """Give PyTorch's memory back to the device, and keep all addresses; no tensor may be used until wake()."""
+    """Give PyTorch's memory back to the device, and keep all addresses; no tensor may be used until wake(). Registrations of
+    memory with NCCL and for RDMA must be undone first."""
     pool_of(device).sleep(keep)
 
 
