@@ -63,10 +63,13 @@ func (p *unpickler) run() (value, error) {
 func (p *unpickler) closeAll() error {
 	for len(p.stack) > 1 {
 		last, bottom := len(p.stack)-1, p.bottom()
+		among := bottom >= 2 && p.stack[bottom-2].kind == list // the values on top are members of a list
 		var err error
 		switch {
-		case last > bottom && p.stack[last].kind == list && p.stack[last-1].kind == list:
-			err = p.fill(opAppend) // the list of one device
+		case p.stack[last].kind == dict && !p.stack[last].done: // without members
+			p.stack = p.stack[:last]
+		case last > bottom && p.stack[last-1].kind == list && (p.stack[last].kind == entries || p.stack[last].kind == list && !among):
+			err = p.fill(opAppend) // the only entry of a device, or the only device
 		case len(p.marks) == 0 && last == 2:
 			err = p.fill(opSetItem)
 		case len(p.marks) == 0:
