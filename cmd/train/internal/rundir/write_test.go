@@ -41,3 +41,15 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// TestWriteFileInClosedFolder writes in place if the folder takes no new file.
+func TestWriteFileInClosedFolder(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "table.csv")
+	traintest.OK(t, errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)))
+	defer os.Chmod(dir, 0o777)
+	if err := WriteFile(path, []byte("second")); err != nil {
+		t.Error(err)
+	}
+	traintest.WantFile(t, path, "second")
+}

@@ -93,22 +93,6 @@ func TestDownloadBar(t *testing.T) {
 	}
 }
 
-// TestBarOfNoTerminal draws to a closed terminal.
-func TestBarOfNoTerminal(t *testing.T) {
-	gone, err := os.Open(os.DevNull)
-	if err == nil {
-		err = gone.Close()
-	}
-	traintest.OK(t, err)
-	b := steps(gone, 10, time.Now())
-	if err := b.set(1); err == nil {
-		t.Error("no error")
-	}
-	if err := b.erase(); err == nil {
-		t.Error("no error")
-	}
-}
-
 // TestFinishWhileAnnounced prints from another goroutine while a bar finishes, for the race
 // detector.
 func TestFinishWhileAnnounced(t *testing.T) {
