@@ -99,6 +99,10 @@ func (b *Bench) Measure(name, unit string, threads int, f func() (int64, error))
 		HostWaits:   float64(stats.HostWaits-earlier.HostWaits) / n,
 		GoAllocs:    float64(after.Mallocs-before.Mallocs) / n,
 	}
+	if mapped := stats.Mappings - earlier.Mappings; mapped > 0 {
+		r.Created = stats.DriverMallocs - earlier.DriverMallocs
+		r.Stitched = mapped - r.Created
+	}
 	if b.memoryOnly {
 		for _, measured := range []*float64{&r.Mean, &r.PerSecond, &r.DriverCalls, &r.HostWaits, &r.GoAllocs} {
 			*measured = math.NaN()

@@ -22,6 +22,8 @@ type Row struct {
 	HostWaits      float64 // for queued work, for each operation
 	Least, Most    float64 // Mean of the fastest run, and of the slowest
 	Ranks          int64   // 0: it does not depend on them
+
+	Created, Stitched int64 // chunks, and mappings of them in stitches, in the first run; not in the CSV
 }
 
 // Ratio returns reserved bytes for each live byte.

@@ -137,6 +137,9 @@ func marks(r bench.Row) string {
 	if r.Failed > 0 {
 		s += fmt.Sprintf("  %d out of memory", r.Failed)
 	}
+	if r.Created+r.Stitched > 0 {
+		s += fmt.Sprintf("  %d chunks, %d stitched", r.Created, r.Stitched)
+	}
 	if waits := numberText(r.HostWaits, 2); waits != "" && waits != "0" {
 		s += fmt.Sprintf("  %s host waits", waits)
 	}
