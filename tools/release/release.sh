@@ -80,7 +80,7 @@ compile() {
 check() {
     local needs newest
     needs=$("${cross}objdump" -p "$1" | awk '/NEEDED/ { print $2 }' | grep -vE '^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux.*)$' || true)
-    [[ ! $needs ]] || die "$1 needs" "$needs"
+    [[ ! $needs ]] || die "$1 needs ${needs//$'\n'/, }"
     newest=$("${cross}objdump" -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
     [[ $(printf '%s\n' "$newest" $oldest | sort -V | tail -n 1) == "$oldest" ]] || die "$1 needs glibc $newest"
 }
