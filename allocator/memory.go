@@ -55,7 +55,6 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 	s := p.space
 	p.count()
 	r.allocated = s.counted + r.size - r.spare
-	s.Stays = 50*s.freed <= s.requests && p.opt.MaxBytes == 0
 	peak := max(s.peak, r.allocated)
 	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
 		r.grows = p.growsBusy(p.tailGrowth(r), peak)

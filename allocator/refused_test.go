@@ -97,7 +97,7 @@ func TestRefusedStream(t *testing.T) {
 		{"parts", allocator.PoolOptions{}, func(r *rig) {
 			var free []allocator.Block
 			for range 16 {
-				free = append(free, r.alloc(5<<20, gone))
+				free = append(free, r.alloc(3<<20, gone))
 				r.alloc(1<<20, gone)
 			}
 			r.freeAll(free, gone)

@@ -254,7 +254,6 @@ type space struct {
 	peak     int64 // peak of bytes allocated, as far as counted
 	counted  int64 // bytes allocated, of each heap when it was last counted
 	requests int64 // up to then
-	freed    int64 // blocks, likewise
 
 	moves int64 // requests that took memory of other streams
 	slack pages.Slack
@@ -263,8 +262,11 @@ type space struct {
 	lastUses []uintptr
 }
 
-// counted has the counts of a heap: blocks requested and freed, and bytes allocated.
-type counted struct{ requests, freed, bytes int64 }
+// counted has the counts of a heap.
+type counted struct {
+	requests int64 // up to then
+	bytes    int64
+}
 
 // A collection is the state of garbage collection beyond the threshold of the options. The memory of
 // a program that needs more than the threshold would be collected and reserved again all the time. So
@@ -309,23 +311,21 @@ func (p *Pool) count() {
 // countHeap counts the bytes of h.
 func (s *space) countHeap(h *heap) {
 	h.mu.Lock()
-	allocs, frees := h.stats.counts()
+	allocs, _ := h.stats.counts()
 	bytes := h.stats.allocated
 	h.changed = false
 	s.SetFree(&h.pages, h.Reserved()-bytes)
 	h.mu.Unlock()
 	s.Looks++
 	s.requests += allocs - h.counted.requests
-	s.freed += frees - h.counted.freed
 	s.counted += bytes - h.counted.bytes
-	h.counted = counted{allocs, frees, bytes}
+	h.counted = counted{allocs, bytes}
 }
 
 // uncount removes h, whose lock is held and whose blocks all moved, from the counts.
 func (s *space) uncount(h *heap) {
-	allocs, frees := h.stats.counts()
+	allocs, _ := h.stats.counts()
 	s.requests += allocs - h.counted.requests
-	s.freed += frees - h.counted.freed
 	s.counted -= h.counted.bytes
 	h.counted = counted{}
 }

@@ -182,32 +182,3 @@ func TestStitchesAreBounded(t *testing.T) {
 	r.freeAll(blocks, 1)
 	r.close()
 }
-
-// TestFirstChunks counts the chunks of 16 blocks of 40 MiB. They are few while hardly any block was freed, unless a
-// limit could change that.
-func TestFirstChunks(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		freed       int // blocks, before the 16
-		options     allocator.PoolOptions
-		least, most int64
-	}{
-		{"nothing freed", 0, allocator.PoolOptions{}, 16, 16 * 4},
-		{"all freed", 16, allocator.PoolOptions{}, 16 * 16, 16 * 20},
-		{"with a limit", 0, allocator.PoolOptions{MaxBytes: plentiful / 2}, 16 * 16, 16 * 20},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRigOn(t, allocatortest.NewFake(plentiful), c.options)
-			for range c.freed {
-				r.must(r.Free(r.alloc(1, 1), 1))
-			}
-			before := r.Stats().DriverMallocs
-			for range 16 {
-				r.alloc(40<<20, 1)
-			}
-			if got := r.Stats().DriverMallocs - before; got < c.least || got > c.most {
-				t.Errorf("%d chunks, want %d to %d", got, c.least, c.most)
-			}
-		})
-	}
-}

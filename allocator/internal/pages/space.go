@@ -93,8 +93,6 @@ type Space struct {
 	Whole  bool  // chunks come from Malloc: they are not neighbours, and not mapped anywhere else
 	Held   int64 // bytes of all chunks and kept pages
 
-	Stays bool // hardly any block was freed so far: a chunk may be a whole request
-
 	Mappings int64 // of chunks in stitches, so far
 	Stitched int64 // stitches, so far
 	Looks    int   // at chunks and stitches, so far
@@ -155,8 +153,8 @@ const (
 	zonesOfASize = 256
 
 	// A chunk costs the driver the same time at any size, but only whole chunks can move. Its size is a
-	// compromise: 1/chunkShare of the bytes reserved, up to maxChunk, or 1/requestShare of a request, whose memory is
-	// used as one block. While memory stays in use, it is a request, up to maxChunk.
+	// compromise: 1/chunkShare of the bytes reserved, up to maxChunk, or 1/requestShare of a request,
+	// whose memory is used as one block.
 	chunkShare   = 192
 	maxChunk     = 32 << 20
 	requestShare = 16
@@ -168,12 +166,8 @@ func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
 	if s.Whole {
 		return bytes
 	}
-	least := min(reserved/chunkShare, maxChunk)
-	if s.Stays {
-		least = min(max(least, bytes), maxChunk)
-	}
 	size := s.Page
-	for 2*size <= max(least, bytes/requestShare) {
+	for 2*size <= max(min(reserved/chunkShare, maxChunk), bytes/requestShare) {
 		size *= 2
 	}
 	return size
