@@ -38,7 +38,8 @@ type route struct {
 type captured struct {
 	id    uint64
 	alloc *allocator.Pool
-	uses  int // by captures that were not released
+	uses  int // by captures that were not released, and by those that hold it
+	holds []*captured
 }
 
 // postponed is a free that waits until no capture is open.
@@ -174,8 +175,35 @@ func (c *captures) release(id uint64) error {
 		return errNoCapture
 	}
 	to.uses--
+	var held []*captured
+	if to.uses == 0 {
+		held, to.holds = to.holds, nil
+	}
+	for _, h := range held {
+		h.uses--
+	}
 	c.mu.Unlock()
-	return c.closeUnused(to)
+	errs := []error{c.closeUnused(to)}
+	for _, h := range held {
+		errs = append(errs, c.closeUnused(h))
+	}
+	return errors.Join(errs...)
+}
+
+// freed returns memory of captures, of which a block was freed, if nothing needs it. The graph of an open capture may write
+// to what the program frees meanwhile, so the capture holds it.
+func (c *captures) freed(of *captured) error {
+	c.mu.Lock()
+	if of.uses == 0 {
+		for _, r := range c.routes {
+			if !slices.Contains(r.to.holds, of) {
+				r.to.holds = append(r.to.holds, of)
+				of.uses++
+			}
+		}
+	}
+	c.mu.Unlock()
+	return c.closeUnused(of)
 }
 
 // closeUnused returns the memory of captures that were all released, once no block is live and no other

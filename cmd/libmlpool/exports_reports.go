@@ -86,7 +86,7 @@ func mlpool_go_visit(handle C.uintptr_t, visitor C.mlpool_visitor, arg C.uintptr
 // kinds are the kinds of regions by the state of a block.
 var kinds = map[string]C.mlpool_region_kind{
 	allocator.MapLive: C.MLPOOL_LIVE, allocator.MapFree: C.MLPOOL_FREE, allocator.MapCached: C.MLPOOL_FREE, allocator.MapWaiting: C.MLPOOL_WAITING,
-	allocator.MapUnmapped: C.MLPOOL_ELSEWHERE, allocator.MapStitched: C.MLPOOL_ELSEWHERE, allocator.MapUnstitched: C.MLPOOL_ELSEWHERE,
+	allocator.MapUnmapped: C.MLPOOL_UNMAPPED, allocator.MapStitched: C.MLPOOL_ELSEWHERE, allocator.MapUnstitched: C.MLPOOL_ELSEWHERE,
 }
 
 // visit calls f for the regions of the pool and of its captures.
@@ -97,7 +97,9 @@ func (p *pool) visit(f func(C.mlpool_region)) {
 				size: C.sizeof_mlpool_region, kind: C.MLPOOL_SEGMENT, ptr: pointer(s.Addr), bytes: C.size_t(s.Bytes), stream: C.mlpool_stream(pointer(uintptr(s.Stream))),
 				id: C.uint64_t(id),
 			}
-			if s.Page > 0 {
+			if s.Kind == allocator.MapStitch {
+				r.mapped = 2
+			} else if s.Page > 0 {
 				r.mapped = 1
 			}
 			f(r)

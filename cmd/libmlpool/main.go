@@ -4,8 +4,8 @@
 // "make lib" builds it. The package in python makes it PyTorch's and CuPy's allocator.
 //
 // A call goes from a C function of mlpool.h in entry.c, which refuses to run in a child of fork, to an
-// exported Go function in exports.go, to a [pool]. torch.c has the functions that PyTorch calls; it uses
-// mlpool.h alone, as another program would.
+// exported Go function in exports.go, to a [pool]. torch.c and pytorch/ have what PyTorch calls: the functions
+// of its plugin interface, and a C++ class that is compiled against it. Both use mlpool.h as another program would.
 package main
 
 // #include "entry.h"
@@ -169,7 +169,7 @@ func (p *pool) freeEntry(e entry, s allocator.Stream) error {
 	if err := e.from.alloc.Free(e.block, s); err != nil {
 		return err
 	}
-	return p.captures.closeUnused(e.from)
+	return p.captures.freed(e.from)
 }
 
 func (p *pool) recordStream(addr uintptr, s allocator.Stream) error {

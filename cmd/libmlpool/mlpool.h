@@ -179,7 +179,7 @@ int mlpool_wake(mlpool_pool *pool);
  * of captures with the same id gets, so a graph may use it whenever it is launched. Captures, one after the
  * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
  * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
- * are freed. The graph must not be running then. max_bytes limits the memory of each id by itself. */
+ * are freed, and every capture during which one was freed is released too. The graph must not be running then. max_bytes limits the memory of each id by itself. */
 typedef int (*mlpool_filter)(void *arg, mlpool_stream stream);
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg);
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id);
@@ -201,8 +201,9 @@ typedef enum {
   MLPOOL_SEGMENT = 0,
   MLPOOL_LIVE = 1,    /* handed out */
   MLPOOL_FREE = 2,    /* on its stream */
-  MLPOOL_WAITING = 3, /* freed, while other streams still use it */
-  MLPOOL_ELSEWHERE = 4 /* unmapped, or shown at another address */
+  MLPOOL_WAITING = 3,  /* freed, while other streams still use it */
+  MLPOOL_UNMAPPED = 4, /* without memory */
+  MLPOOL_ELSEWHERE = 5 /* memory that is shown at another address */
 } mlpool_region_kind;
 
 typedef struct {
@@ -212,7 +213,7 @@ typedef struct {
   size_t bytes;
   mlpool_stream stream;
   uint64_t id;     /* of the captures that have the segment; 0: none */
-  int mapped;      /* the segment consists of pages */
+  int mapped;      /* 1: the segment consists of pages; 2: they are mapped a second time; 0: neither */
   const char *tag; /* of a live block; valid during the call */
 } mlpool_region;
 

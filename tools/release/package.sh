@@ -8,13 +8,10 @@ set -euo pipefail
 dir=$(realpath "$1")
 cd "$(dirname "$0")/../../cmd/libmlpool"
 rm -f "$dir/libmlpool.h" # Go writes it; mlpool.h is for people
-mkdir -p "$dir"/{include,pkgconfig,cmake}
+mkdir -p "$dir"/{include,pkgconfig,cmake,pytorch}
 cp python/mlpool/*.* "$dir/"
 cp mlpool.h mlpool.hpp "$dir/include/"
 cp mlpool.pc "$dir/pkgconfig/"
 cp mlpool-config.cmake "$dir/cmake/"
-if [[ -d torch ]]; then
-    mkdir -p "$dir/torch"
-    cp torch/*.* "$dir/torch/"
-fi
+cp pytorch/* "$dir/pytorch/"
 [[ ! ${2-} ]] || sed -i "s/0\.0\.0/$2/" "$dir/__init__.py" "$dir/pkgconfig/mlpool.pc"

@@ -321,7 +321,12 @@ static void test_capture_ids(void) {
   CHECK(!mlpool_capture_alloc_at(pool, 5, a, 3 * MIB, NULL, "graph")); // the other use
   int64_t reserved = stats(pool).reserved;
   CHECK(!mlpool_capture_release(pool, 5) && !mlpool_capture_trim(pool, 5) && stats(pool).reserved == reserved);
-  CHECK(!mlpool_free(pool, a, NULL) && stats(pool).reserved < reserved && !mlpool_destroy(pool));
+  CHECK(!mlpool_free(pool, a, NULL) && stats(pool).reserved < reserved);
+  // What is freed during a capture, its graph may write to.
+  CHECK(!mlpool_capture_retain(pool, 5) && !mlpool_capture_alloc(pool, 5, &a, 3 * MIB, NULL, "graph") && !mlpool_capture_release(pool, 5));
+  reserved = stats(pool).reserved;
+  CHECK(!mlpool_capture_begin(pool, 6, NULL, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_capture_end(pool, 6));
+  CHECK(stats(pool).reserved == reserved && !mlpool_capture_release(pool, 6) && stats(pool).reserved < reserved && !mlpool_destroy(pool));
 }
 
 static void test_peer(void) {

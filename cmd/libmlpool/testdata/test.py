@@ -1,6 +1,7 @@
 """Tests the package mlpool on the emulated driver: the class Pool, and install() with a PyTorch that is not there."""
 import contextlib
 import ctypes
+import io
 import os
 import pickle
 import socket
@@ -9,9 +10,10 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 import mlpool
-from mlpool import _library, _torch
+from mlpool import _class, _library, _torch
 
 MIB = 1 << 20
 
@@ -176,6 +178,44 @@ class MemPool:
 
 
 class TestTorch(unittest.TestCase):
+    def test_class(self):
+        """The class is compiled once for a PyTorch, or an error says what is missing."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        at = lambda *names: os.path.join(folder, *names)
+        torch = types.SimpleNamespace(__file__=at("torch", "__init__.py"), __version__="9.9", compiled_with_cxx11_abi=lambda: True,
+                                      version=types.SimpleNamespace(git_version="x", cuda="13.0"))
+        self.enterContext(unittest.mock.patch.dict(os.environ, {"XDG_CACHE_HOME": at("cache"), "CUDA_HOME": at("cuda"), "CXX": at("c++")}))
+
+        def compiler(line):
+            with open(at("c++"), "w") as f:
+                f.write(f'#!/bin/sh\necho call >>{at("calls")}\n{line}\n')
+            os.chmod(at("c++"), 0o755)
+
+        def fails(text):
+            with contextlib.redirect_stderr(io.StringIO()), self.assertRaisesRegex(_class.Unavailable, text):
+                _class.compiled(torch)
+            self.assertEqual([f for f in os.listdir(at("cache", "mlpool")) if f.endswith(".so")], [])
+
+        if not os.path.exists("/usr/local/cuda/include/crt/host_config.h"):
+            fails("host_config.h.*install")
+        os.makedirs(at("cuda", "include", "crt"))
+        for name in ("cuda_runtime_api.h", "crt/host_config.h"):
+            open(at("cuda", "include", name), "w").close()
+        fails("there is no .*c\\+\\+: install")
+        compiler('echo "in a.h"; echo "a.h:1: error: no member" >&2; exit 1')
+        fails("a.h:1: error: no member$")
+        os.unlink(at("calls"))
+        compiler('while [ "$1" != -o ]; do shift; done; echo made >"$2"')
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            made = [_class.compiled(torch) for _ in range(2)]
+        self.assertEqual((made[0], err.getvalue()), (made[1], "mlpool: compiling for PyTorch 9.9, once\n"))
+        with open(made[0]) as f, open(at("calls")) as calls:
+            self.assertEqual((f.read(), calls.read()), ("made\n", "call\n"))
+        torch.version.git_version = "y"
+        with contextlib.redirect_stderr(io.StringIO()):
+            self.assertNotEqual(_class.compiled(torch), made[0])
+
     def test_install(self):
         hooks = Hooks()
         torch = types.ModuleType("torch")
@@ -196,7 +236,7 @@ class TestTorch(unittest.TestCase):
             mlpool.stats()
         with self.assertRaisesRegex(mlpool.Error, "slack"):
             mlpool.install(slck=1)
-        mlpool.install(trace_events=100, max_bytes=48 * MIB)
+        mlpool.install(plugin=True, trace_events=100, max_bytes=48 * MIB)
         with self.assertRaisesRegex(RuntimeError, "before"):
             mlpool.install()
         library = _library.load()

@@ -56,7 +56,8 @@ def out_of_memory():
     try:
         torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError as e:
-        assert "CUDA out of memory. allocator: out of memory: 17592186044416 bytes" in str(e), e
+        assert "Tried to allocate 16384.00 GiB. GPU 0 has a total capacity of" in str(e), e
+        assert "allocator: out of memory: 17592186044416 bytes" in str(e), e
     else:
         raise AssertionError("no error")
     torch.cuda.set_per_process_memory_fraction(0.05)
@@ -115,17 +116,6 @@ def statistics():
     assert sum(s["allocated_size"] for s in snapshot["segments"]) == MIB == b.numel()
     assert torch.cuda.memory_snapshot()[0]["device"] == 0
     assert mlpool.report()["by_tag"][0]["tag"] == "torch"
-
-
-@test
-def history():
-    mlpool, torch = install()
-    torch.cuda.memory._record_memory_history(None)
-    try:
-        torch.cuda.memory._record_memory_history()
-        raise AssertionError("no error")
-    except RuntimeError as e:
-        assert "trace_events" in str(e), e
 
 
 @test
@@ -408,6 +398,130 @@ def two_devices():
 
 
 @test
+def plugin():
+    mlpool, torch = install(plugin=True)
+    assert torch.cuda.get_allocator_backend() == "pluggable"
+    train(torch)
+    torch.cuda.memory._record_memory_history(None)
+    try:
+        torch.cuda.memory._record_memory_history()
+        raise AssertionError("no error")
+    except RuntimeError as e:
+        assert "trace_events" in str(e), e
+    assert torch.cuda.memory_allocated() > 0
+
+
+@test
+def compiled():
+    """CUDA graphs of torch.compile take checkpoints of their memory."""
+    mlpool, torch = install()
+    assert torch.cuda.get_allocator_backend() == "native"
+
+    def f(x, w):
+        y = (x @ w).relu()
+        return (y @ w).softmax(-1), y.sum()
+
+    fast = torch.compile(f, mode="reduce-overhead")
+    w = torch.randn(256, 256, device="cuda", requires_grad=True)
+    kept = []
+    for step in range(12):
+        torch.compiler.cudagraph_mark_step_begin()
+        x = torch.full((64 if step % 3 else 128, 256), 0.01 * (step + 1), device="cuda")
+        got, total = fast(x, w)
+        want, sum_wanted = f(x, w)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(total, sum_wanted)
+        got.sum().backward()
+        kept = kept[-2:] + [w.grad.clone()]
+        w.grad = None
+    assert torch.isfinite(kept[-1]).all()
+
+
+@test
+def private_pool():
+    mlpool, torch = install()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        a = torch.ones(3 * MIB, dtype=torch.uint8, device="cuda")
+    b = torch.ones(3 * MIB, dtype=torch.uint8, device="cuda")
+    segments = pool.snapshot()
+    assert sum(s["allocated_size"] for s in segments) == 3 * MIB, segments
+    assert all(tuple(s["segment_pool_id"]) == tuple(pool.id) for s in segments)
+    assert b.sum(dtype=torch.int64).item() == 3 * MIB
+    del a
+    torch.cuda.empty_cache()
+    reserved = torch.cuda.memory_reserved()
+    del pool
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < reserved
+
+
+@test
+def history():
+    mlpool, torch = install()
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=1000)
+    a = torch.ones(5 * MIB, dtype=torch.uint8, device="cuda")
+    b = torch.ones(100, dtype=torch.uint8, device="cuda")
+    side = torch.cuda.Stream()
+    del a
+    torch.cuda.empty_cache()
+    snapshot = torch.cuda.memory._snapshot()
+    trace = snapshot["device_traces"][0]
+    allocs = [e for e in trace if e["action"] == "alloc" and e["size"] == 5 * MIB]
+    assert allocs and any("test_torch" in f["filename"] for f in allocs[0]["frames"]), trace
+    assert trace[-1]["action"] == "segment_unmap" and any(e["action"] == "segment_map" for e in trace), trace[-5:]
+    live = [x for s in snapshot["segments"] for x in s["blocks"] if x["state"] == "active_allocated"]
+    assert [x["requested_size"] for x in live] == [100] and live[0]["frames"], live
+    torch.cuda.memory._record_memory_history(None)
+    assert not torch.cuda.memory._snapshot()["device_traces"][0] and b.numel() == 100 and side is not None
+
+
+@test
+def observer():
+    mlpool, torch = install()
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *call: seen.append(call))
+    try:
+        torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        pass
+    assert len(seen) == 1 and seen[0][0] == 0 and seen[0][1] == 1 << 44 and seen[0][2] == torch.cuda.mem_get_info()[1], seen
+
+
+@test
+def counts():
+    """The statistics are the sums over the snapshot."""
+    import random
+    mlpool, torch = install()
+    random.seed(1)
+    held, side = [], torch.cuda.Stream()
+    for step in range(300):
+        held.append(torch.empty(random.choice((100, 3000, 1 << 20, 3 << 20)) + random.randrange(1000), dtype=torch.uint8, device="cuda"))
+        if len(held) > 40:
+            x = held.pop(random.randrange(len(held)))
+            if step % 7 == 0:
+                x.record_stream(side)
+            del x
+        if step % 50:
+            continue
+        sums = dict.fromkeys(f"{n}_bytes.{k}.current" for n in ("allocated", "active", "reserved", "requested") for k in ("all", "small_pool", "large_pool"))
+        sums = dict.fromkeys(sums, 0)
+        for s in torch.cuda.memory_snapshot():
+            for name, size in (("allocated", "allocated_size"), ("active", "active_size"), ("reserved", "total_size"), ("requested", "requested_size")):
+                for kind in ("all", s["segment_type"] + "_pool"):
+                    sums[f"{name}_bytes.{kind}.current"] += s[size]
+        stats = torch.cuda.memory_stats()
+        assert sums == {k: stats[k] for k in sums}, (sums, {k: stats[k] for k in sums})
+        assert stats["allocation.all.current"] == len(held)
+        for k in sums:
+            k = k.removesuffix("current")
+            assert stats[k + "allocated"] - stats[k + "freed"] == stats[k + "current"] <= stats[k + "peak"], k
+    if hasattr(torch, "accelerator") and hasattr(torch.accelerator, "memory_allocated"):
+        assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() > 0
+        assert torch.accelerator.memory_reserved() == torch.cuda.memory_reserved()
+
+
+@test
 def cupy():
     import cupy
     import mlpool
@@ -434,6 +548,7 @@ def main(names):
     if len(names) == 2 and names[0] == "--one":
         print(next(f for f in tests if f.__name__ == names[1])() or "", end="")
         return 0
+    subprocess.run([sys.executable, "-c", "import mlpool; mlpool.install()"], check=True)  # compiles, if nothing is compiled yet
     failed = 0
     chosen = [f for f in tests if not names or f.__name__ in names]
     for f in chosen:

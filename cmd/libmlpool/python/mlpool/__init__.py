@@ -21,7 +21,7 @@ Options are those of mlpool_create in mlpool.h, as keywords: mlpool.install(slac
 libmlpool.so is loaded from this package's folder, or from where the environment variable MLPOOL_LIBRARY says.
 
 After install(), torch.cuda's functions for statistics, limits and snapshots work on the pool. docs/pytorch.md
-of the sources says what works, and what PyTorch's interface for other allocators does not offer.
+of the sources says what works.
 """
 
 from ._arrays import cupy_allocator, rmm_resource

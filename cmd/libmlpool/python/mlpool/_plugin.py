@@ -16,11 +16,11 @@ _made: list[Any] = []  # what C functions use; the first call chose the options
 _allocator: Any = None
 
 
-def choose(torch: Any, options: dict[str, Any]) -> None:
-    """Set the options of the pools of PyTorch."""
+def choose(torch: Any, options: dict[str, Any], peers: bool = True) -> None:
+    """Set the options of the pools of PyTorch. With peers, every device can use the memory of every other."""
     if options and _made:
         raise RuntimeError("mlpool: the first call of install(), pool() or torch_allocator() has chosen the options")
-    if torch.cuda.device_count() > 1 and options.get("segments") != "malloc":
+    if peers and torch.cuda.device_count() > 1 and options.get("segments") != "malloc":
         options = {"peers": "all", **options}  # PyTorch copies between any two
     if not _made:
         call("check_options", option_list(options))

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import tempfile
 from typing import Any, Callable, Optional, Union
 
+from . import _class
 from ._library import Stats, call, load
-from ._plugin import torch_allocator
+from ._plugin import choose, torch_allocator
 from ._pool import Pool
 
 Device = Union[int, str, Any, None]  # as PyTorch names a device; None is the current one
@@ -19,8 +21,9 @@ _torch: Any = None  # the module, once the pool is installed
 _pools: dict[int, Optional[Pool]] = {}
 
 
-def install(**options: Any) -> None:
-    """Make the pool PyTorch's allocator for every device; to be called before the first CUDA call."""
+def install(plugin: bool = False, **options: Any) -> None:
+    """Make the pool PyTorch's allocator for every device; to be called before the first CUDA call. The first call for a
+    PyTorch compiles a C++ class, which needs g++. If that is impossible, or with plugin, PyTorch's plugin interface serves."""
     global _torch
     import torch
     if _torch is not None:
@@ -31,9 +34,30 @@ def install(**options: Any) -> None:
         options = {"busy_slack": 2, **options}  # PyTorch's host is usually far ahead of its streams
     if "MLPOOL_STREAMS_LAST" not in os.environ:
         options = {"streams_last": True, **options}  # but for those of ExternalStream
-    torch.cuda.memory.change_current_allocator(torch_allocator(**options))
+    if not plugin:
+        choose(torch, options, peers=False)
+        try:
+            _class.install(torch)
+        except _class.Unavailable as e:
+            plugin = True
+            print(f"mlpool: PyTorch's plugin interface serves, without what docs/pytorch.md says: {e}", file=sys.stderr)
+    if plugin:
+        torch.cuda.memory.change_current_allocator(torch_allocator(**options))
+        _patch(torch)
     _torch = torch
-    _patch(torch)
+    if hasattr(torch.cuda, "ExternalStream"):
+        _note_streams(torch.cuda.ExternalStream)
+
+
+def _note_streams(external: Any) -> None:
+    """Note the streams that others created, and may destroy."""
+    new = external.__new__
+
+    def create(cls: Any, stream_ptr: int, *arguments: Any, **keywords: Any) -> Any:
+        call("torch_external", stream_ptr)
+        return new(cls, stream_ptr, *arguments, **keywords)
+
+    external.__new__ = create
 
 
 def pool_of(device: Device = None) -> Pool:
@@ -136,18 +160,6 @@ def _patch(torch: Any) -> None:
         if enabled:
             raise RuntimeError("mlpool: to record calls, start with mlpool.install(trace_events=N)")
 
-    def note(external: Any) -> None:
-        """Note the streams that others created, and may destroy."""
-        new = external.__new__
-
-        def create(cls: Any, stream_ptr: int, *arguments: Any, **keywords: Any) -> Any:
-            call("torch_external", stream_ptr)
-            return new(cls, stream_ptr, *arguments, **keywords)
-
-        external.__new__ = create
-
-    if hasattr(torch.cuda, "ExternalStream"):
-        note(torch.cuda.ExternalStream)
     c._cuda_memoryStats = nested
     c._cuda_resetPeakMemoryStats = reset_peaks
     c._cuda_resetAccumulatedMemoryStats = lambda device: None

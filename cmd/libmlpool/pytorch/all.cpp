@@ -1,0 +1,3 @@
+#include "requests.cpp"
+#include "pools.cpp"
+#include "reports.cpp"

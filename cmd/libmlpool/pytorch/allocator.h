@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: 2026 The mlpool authors
+// SPDX-License-Identifier: MIT
+// The pool as PyTorch's allocator of CUDA memory: a CUDAAllocator as PyTorch's own, over mlpool.h. It is compiled
+// against the PyTorch that it serves, 2.5 or later.
+//
+// A signature that differs between versions of PyTorch is there in each of its forms, none of them marked override:
+// the form that the version has overrides, and the others are functions that nobody calls. So a version whose interface
+// has grown fails to compile, and the plugin interface serves instead.
+#ifndef MLPOOL_TORCH_ALLOCATOR_H
+#define MLPOOL_TORCH_ALLOCATOR_H
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/ApproximateClock.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "mlpool.h"
+
+extern "C" int mlpool_torch_pool(int device, mlpool_pool **pool);
+extern "C" int mlpool_torch_find(int device, mlpool_pool **pool);
+extern "C" int mlpool_torch_limit(mlpool_pool *pool, size_t bytes);
+
+namespace mlpool {
+
+using namespace c10::cuda::CUDACachingAllocator;
+using c10::DataPtr;
+using c10::DeviceIndex;
+using c10::cuda::CUDAStream;
+using Stack = std::shared_ptr<c10::GatheredContext>;
+using Pool = c10::cuda::MempoolId_t; // of captures, or of a torch.cuda.MemPool
+using Filter = std::function<bool(cudaStream_t)>;
+using Actions = std::vector<std::string>;
+
+constexpr int kDevices = 64;
+constexpr Pool kNoPool = {0, 0};
+
+// A block is memory that PyTorch holds.
+struct block {
+  size_t bytes = 0; // of which the program requested fewer
+  size_t requested = 0;
+  DeviceIndex device = 0;
+  cudaStream_t stream = nullptr;
+  Pool pool = kNoPool;
+  enum { of_pool, of_driver, of_other } from = of_pool;
+  std::shared_ptr<CUDAAllocator> other; // that has the memory of the MemPool
+  Stack stack;
+};
+
+// A table finds blocks by address.
+class table {
+ public:
+  void put(void *ptr, block b);
+  bool take(void *ptr, block *b); // removes it, and reports whether it was there
+  bool get(void *ptr, block *b);
+  std::unordered_map<void *, block> of(DeviceIndex device, const Pool *pool); // all pools if it is null
+
+ private:
+  struct shard {
+    std::mutex mutex;
+    std::unordered_map<void *, block> blocks;
+  };
+  shard &at(void *ptr) { return shards_[(reinterpret_cast<uintptr_t>(ptr) >> 9) * 0x9E3779B97F4A7C15u >> 58]; }
+  std::array<shard, 64> shards_;
+};
+
+// What is known of captures with one id, or of one MemPool.
+struct private_pool {
+  int uses = 0;
+  std::shared_ptr<CUDAAllocator> other; // that the MemPool was made with
+  bool use_on_oom = false, no_split = false;
+};
+
+// An open capture, or a part of the program that uses a MemPool.
+struct route {
+  Pool pool;
+  Filter filter;
+};
+
+struct device_state {
+  std::mutex mutex;
+  DeviceStats stats{};
+  std::map<Pool, private_pool> pools;
+  std::vector<std::shared_ptr<const route>> routes;
+  std::atomic<int> open{0};   // routes
+  double fraction = 1;
+  std::atomic<bool> shared{false}, look{true}; // recordStream was called; statistics need the regions
+};
+
+// What recordHistory asked for.
+struct history {
+  std::mutex mutex;
+  c10::ApproximateClockToUnixTimeConverter clock; // the earlier it begins, the more exact it is
+  std::atomic<bool> on{false};
+  std::atomic<RecordContext> stacks{RecordContext::NEVER};
+  std::atomic<CreateContextFn> gather{nullptr};
+  size_t most = 1;
+  std::unordered_set<int> skipped; // actions
+  std::array<std::deque<TraceEntry>, kDevices> events;
+  std::array<std::map<size_t, size_t>, kDevices> segments; // bytes by address, as far as events say
+  std::array<int64_t, kDevices> changes{};
+  std::deque<decltype(SnapshotInfo::external_annotations)::value_type> annotations;
+};
+
+// later has the functions that only later versions of PyTorch declare with types that earlier ones lack.
+template <class Base, class = void>
+class later : public Base {};
+
+template <class Base>
+class later<Base, std::void_t<decltype(std::declval<Base &>().getExpandableSegmentSizes(DeviceIndex()))>> : public Base {
+ public:
+  decltype(std::declval<Base &>().getExpandableSegmentSizes(DeviceIndex())) getExpandableSegmentSizes(DeviceIndex) override { return {}; }
+};
+
+class allocator final : public later<CUDAAllocator> {
+ public:
+  // Requests and frees.
+  DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void *to, const void *from, size_t bytes) const override;
+  void *raw_alloc(size_t bytes) override;
+  void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
+  void raw_delete(void *ptr) override;
+  void recordStream(const DataPtr &ptr, CUDAStream stream) override;
+  void emptyCache() { emptyCache(kNoPool); }
+  void emptyCache(Pool pool);
+
+  // The object.
+  std::string name() override { return "native"; } // what programs that need more than the plugin interface ask for
+  void init(int devices) override;
+  bool initialized() override { return initialized_; }
+  void enable(bool on) override { enabled_ = on; }
+  bool isEnabled() const override { return enabled_; }
+
+  // Limits, and other devices and processes.
+  double getMemoryFraction(DeviceIndex device) override;
+  void setMemoryFraction(double fraction, DeviceIndex device) override;
+  void *getBaseAllocation(void *ptr, size_t *bytes) override;
+  ShareableHandle shareIpcHandle(void *ptr) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+  void enablePeerAccess(DeviceIndex device, DeviceIndex owner) override;
+  cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream, bool p2p) override;
+
+  // Captures, MemPools and checkpoints.
+  void beginAllocateToPool(DeviceIndex device, Pool pool, Filter filter) override;
+  void endAllocateToPool(DeviceIndex device, Pool pool) override;
+  void releasePool(DeviceIndex device, Pool pool) override;
+  int getPoolUseCount(DeviceIndex device, Pool pool) override;
+  void ensureExistsAndIncrefPool(DeviceIndex device, Pool pool) { retain(device, pool, nullptr); }
+  void createOrIncrefPool(DeviceIndex device, Pool pool, CUDAAllocator *other) { retain(device, pool, {std::shared_ptr<void>(), other}); }
+  void createOrIncrefPool(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAllocator> other) { retain(device, pool, std::move(other)); }
+  void setUseOnOOM(DeviceIndex device, Pool pool) { setUseOnOOM(device, pool, true); }
+  void setUseOnOOM(DeviceIndex device, Pool pool, bool use);
+  void setNoSplit(DeviceIndex device, Pool pool);
+  bool checkPoolLiveAllocations(DeviceIndex device, Pool pool, const std::unordered_set<void *> &expected) override;
+  std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, Pool pool) override;
+  CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) override;
+
+  // Reports.
+  DeviceStats getDeviceStats(DeviceIndex device) override;
+  void resetAccumulatedStats(DeviceIndex device) override;
+  void resetPeakStats(DeviceIndex device) override;
+  void cacheInfo(DeviceIndex device, size_t *largest) override;
+  SnapshotInfo snapshot() { return snapshot(kNoPool, true); }
+  SnapshotInfo snapshot(Pool pool) { return snapshot(pool, true); }
+  SnapshotInfo snapshot(Pool pool, bool events);
+  bool isHistoryEnabled() override { return history_.on; }
+  void recordHistory(bool on, CreateContextFn gather, size_t most, RecordContext stacks) { record(on, gather, most, stacks, false, {}); }
+  void recordHistory(bool on, CreateContextFn gather, size_t most, RecordContext stacks, bool clear) { record(on, gather, most, stacks, clear, {}); }
+  void recordHistory(bool on, CreateContextFn gather, size_t most, RecordContext stacks, bool clear, const Actions &skip) {
+    record(on, gather, most, stacks, clear, skip);
+  }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &values) override;
+  void pushCompileContext(std::string &text);
+  void popCompileContext();
+  void setUserMetadata(const std::string &text);
+  std::string getUserMetadata();
+  void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override;
+  void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override;
+
+ private:
+  void *malloc(size_t bytes, DeviceIndex device, cudaStream_t stream);
+  int request(block *b, void **ptr);
+  void free(void *ptr, const block &b);
+  bool make_room(DeviceIndex device);
+  [[noreturn]] void out_of_memory(const block &b, const Stack &stack, std::string advice);
+  std::shared_ptr<const route> route_of(DeviceIndex device, cudaStream_t stream);
+  void retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAllocator> other);
+  private_pool &pool_of(DeviceIndex device, Pool pool); // whose mutex is held
+  void record(bool on, CreateContextFn gather, size_t most, RecordContext stacks, bool clear, const Actions &skip);
+  Stack stack_for(RecordContext level) const;
+  bool notes() const { return history_.on || tracked_; } // somebody wants to hear of events
+  void note(TraceEntry::Action action, DeviceIndex device, size_t addr, size_t bytes, cudaStream_t stream, Pool pool, const Stack &stack);
+  void note_segments(DeviceIndex device, const Stack &stack);
+  void count(const block &b, int sign);
+  void report(void *ptr, const block &b, int sign);
+  device_state &of(DeviceIndex device);
+
+  std::array<device_state, kDevices> devices_;
+  table blocks_;
+  history history_;
+  std::mutex observers_; // of the two lists
+  std::vector<OutOfMemoryObserver> oom_observers_;
+  std::vector<AllocatorTraceTracker> trackers_;
+  std::atomic<bool> tracked_{false};
+  std::atomic<bool> initialized_{false}, enabled_{true};
+  int count_ = 0; // of devices
+};
+
+// check throws the error of a call of mlpool.h.
+void check(int code);
+// pool_at returns the pool of a device, or null if it has none and create is not set.
+mlpool_pool *pool_at(DeviceIndex device, bool create);
+// id_of makes one number of the two of a pool, of which one is 0; pool_of_id undoes it.
+uint64_t id_of(Pool pool);
+Pool pool_of_id(uint64_t id);
+
+extern allocator *instance;
+
+} // namespace mlpool
+#endif

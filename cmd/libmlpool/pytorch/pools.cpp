@@ -1,0 +1,143 @@
+// Memory of captures and of torch.cuda.MemPool, and its checkpoints.
+#include "allocator.h"
+
+namespace mlpool {
+
+namespace {
+
+// A checkpoint is the live blocks of a pool.
+struct checkpoint : AllocatorState {
+  Pool pool;
+  std::unordered_map<void *, block> live;
+};
+
+} // namespace
+
+private_pool &allocator::pool_of(DeviceIndex device, Pool pool) {
+  device_state &d = of(device);
+  auto found = d.pools.find(pool);
+  TORCH_CHECK(found != d.pools.end(), "mlpool: there is no memory pool with id (", pool.first, ", ", pool.second, ")");
+  return found->second;
+}
+
+// route_of returns the innermost route that takes a request, or null. Filters may call CUDA, and throw.
+std::shared_ptr<const route> allocator::route_of(DeviceIndex device, cudaStream_t stream) {
+  device_state &d = of(device);
+  std::vector<std::shared_ptr<const route>> routes;
+  {
+    std::lock_guard<std::mutex> lock(d.mutex);
+    routes = d.routes;
+  }
+  for (auto r = routes.rbegin(); r != routes.rend(); ++r)
+    if ((*r)->filter(stream)) return *r;
+  return nullptr;
+}
+
+void allocator::beginAllocateToPool(DeviceIndex device, Pool pool, Filter filter) {
+  check(mlpool_capture_begin(pool_at(device, true), id_of(pool), nullptr, nullptr));
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  d.pools[pool].uses++;
+  d.routes.push_back(std::make_shared<const route>(route{pool, std::move(filter)}));
+  d.open++;
+}
+
+void allocator::endAllocateToPool(DeviceIndex device, Pool pool) {
+  device_state &d = of(device);
+  {
+    std::lock_guard<std::mutex> lock(d.mutex);
+    auto r = d.routes.rbegin();
+    while (r != d.routes.rend() && (*r)->pool != pool) ++r;
+    TORCH_CHECK(r != d.routes.rend(), "endAllocatePool: not currently recording to mempool_id");
+    d.routes.erase(std::next(r).base());
+    d.open--;
+  }
+  check(mlpool_capture_end(pool_at(device, true), id_of(pool)));
+}
+
+void allocator::retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAllocator> other) {
+  check(mlpool_capture_retain(pool_at(device, true), id_of(pool)));
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  private_pool &p = d.pools[pool];
+  p.uses++;
+  if (other && other.get() != this) p.other = std::move(other);
+}
+
+void allocator::releasePool(DeviceIndex device, Pool pool) {
+  {
+    device_state &d = of(device);
+    std::lock_guard<std::mutex> lock(d.mutex);
+    if (--pool_of(device, pool).uses == 0) d.pools.erase(pool);
+  }
+  check(mlpool_capture_release(pool_at(device, true), id_of(pool)));
+}
+
+int allocator::getPoolUseCount(DeviceIndex device, Pool pool) {
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  auto found = d.pools.find(pool);
+  return found == d.pools.end() ? 0 : found->second.uses;
+}
+
+void allocator::setUseOnOOM(DeviceIndex device, Pool pool, bool use) {
+  std::lock_guard<std::mutex> lock(of(device).mutex);
+  pool_of(device, pool).use_on_oom = use;
+}
+
+void allocator::setNoSplit(DeviceIndex device, Pool pool) {
+  std::lock_guard<std::mutex> lock(of(device).mutex);
+  pool_of(device, pool).no_split = true;
+}
+
+bool allocator::checkPoolLiveAllocations(DeviceIndex device, Pool pool, const std::unordered_set<void *> &expected) {
+  {
+    std::lock_guard<std::mutex> lock(of(device).mutex);
+    (void)pool_of(device, pool);
+  }
+  auto live = blocks_.of(device, &pool);
+  for (auto &[ptr, b] : live)
+    if (!expected.count(ptr)) return false;
+  return live.size() == expected.size();
+}
+
+std::shared_ptr<AllocatorState> allocator::getCheckpointState(DeviceIndex device, Pool pool) {
+  auto state = std::make_shared<checkpoint>();
+  state->pool = pool;
+  state->live = blocks_.of(device, &pool);
+  return state;
+}
+
+// setCheckpointPoolState makes exactly the blocks of a checkpoint live. PyTorch wants to hear that every block was freed,
+// and every one of the checkpoint allocated, though the blocks of both stay as they are.
+CheckpointDelta allocator::setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) {
+  auto to = std::dynamic_pointer_cast<checkpoint>(state);
+  TORCH_CHECK(to, "mlpool: the checkpoint is of another allocator");
+  CheckpointDelta delta;
+  auto stays = [](const block &a, const block &b) { return a.bytes == b.bytes && a.stream == b.stream && a.from == b.from; };
+  auto live = blocks_.of(device, &to->pool);
+  for (auto &[ptr, b] : live) {
+    delta.ptrs_freed.push_back(ptr);
+    auto then = to->live.find(ptr);
+    if (then != to->live.end() && stays(b, then->second)) continue;
+    block taken;
+    if (blocks_.take(ptr, &taken)) free(ptr, taken);
+  }
+  Stack stack = stack_for(RecordContext::STATE);
+  for (auto &[ptr, b] : to->live) {
+    delta.dataptrs_allocd.emplace_back(ptr, ptr, raw_deleter(), c10::Device(c10::DeviceType::CUDA, device));
+    auto now = live.find(ptr);
+    if (now != live.end() && stays(now->second, b)) continue;
+    TORCH_CHECK(b.from == block::of_pool, "mlpool: a checkpoint of a MemPool with an allocator of its own cannot be restored");
+    check(mlpool_capture_alloc_at(pool_at(device, true), id_of(to->pool), ptr, b.bytes, b.stream, "torch"));
+    block again = b;
+    again.stack = stack;
+    blocks_.put(ptr, again);
+    count(again, 1);
+    if (notes()) note(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
+    report(ptr, again, 1);
+  }
+  return delta;
+}
+
+} // namespace mlpool

@@ -1,0 +1,410 @@
+// Statistics, snapshots and the history of calls.
+#include <algorithm>
+#include <stack>
+
+#include "allocator.h"
+
+namespace mlpool {
+
+namespace {
+
+constexpr size_t kSmall = 1 << 20; // bytes of the largest block that PyTorch counts as small
+enum { kAll = 0, kSmallPool = 1, kLargePool = 2 };
+
+thread_local std::stack<std::string> compile_contexts;
+thread_local std::string user_metadata;
+
+template <class Stats>
+void add(Stats &stats, size_t amount, int sign, bool small) {
+  for (int type : {static_cast<int>(kAll), static_cast<int>(small ? kSmallPool : kLargePool)}) {
+    if (sign > 0) stats[type].increase(amount);
+    else stats[type].decrease(amount);
+  }
+}
+
+// set makes the current value of a statistic that nothing counts.
+template <class Stat>
+void set(Stat &stat, size_t now) {
+  auto before = static_cast<size_t>(stat.current);
+  if (now > before) stat.increase(now - before);
+  if (now < before) stat.decrease(before - now);
+}
+
+// active returns the statistics of blocks that are live, or wait for another stream after their free.
+template <class Stats>
+Stats active(Stats stats, const size_t (&waiting)[2]) {
+  const size_t more[] = {waiting[0] + waiting[1], waiting[0], waiting[1]}; // by type
+  for (int type : {kAll, kSmallPool, kLargePool}) {
+    stats[type].current += more[type];
+    stats[type].freed -= more[type];
+    stats[type].peak = std::max(stats[type].peak, stats[type].current);
+  }
+  return stats;
+}
+
+// entry makes a TraceEntry; versions differ in the arguments.
+template <class Entry>
+Entry entry(typename Entry::Action action, DeviceIndex device, size_t addr, size_t bytes, cudaStream_t stream, Pool pool, Stack stack) {
+  auto time = c10::getApproximateTime();
+  if constexpr (std::is_constructible_v<Entry, typename Entry::Action, DeviceIndex, size_t, size_t, cudaStream_t, Pool, decltype(time), Stack>)
+    return Entry(action, device, addr, bytes, stream, pool, time, std::move(stack));
+  else return Entry(action, device, addr, bytes, stream, time, std::move(stack));
+}
+
+// Fields that only some versions have.
+template <class Entry>
+auto set_texts(Entry &e, int) -> decltype(e.compile_context_ = "", void()) {
+  if (!compile_contexts.empty()) e.compile_context_ = compile_contexts.top();
+}
+template <class Entry>
+void set_texts(Entry &, long) {}
+template <class Entry>
+auto set_metadata(Entry &e, int) -> decltype(e.user_metadata_ = "", void()) {
+  e.user_metadata_ = user_metadata;
+}
+template <class Entry>
+void set_metadata(Entry &, long) {}
+
+// A region is a mlpool_region.
+struct region {
+  mlpool_region_kind kind;
+  int mapped;
+  size_t addr, bytes;
+  void *stream;
+  Pool pool;
+};
+
+void see(void *arg, const mlpool_region *r) {
+  static_cast<std::vector<region> *>(arg)->push_back({r->kind, r->mapped, reinterpret_cast<size_t>(r->ptr), r->bytes, r->stream, pool_of_id(r->id)});
+}
+
+void append(SegmentInfo &s, const region &r, size_t bytes, const block *b) {
+  BlockInfo i;
+  i.size = bytes;
+  i.allocated = b != nullptr;
+  i.active = b || r.kind == MLPOOL_WAITING;
+  if (b) {
+    i.requested_size = b->requested;
+    i.context_when_allocated = b->stack;
+  }
+  s.total_size += bytes;
+  s.allocated_size += i.allocated ? bytes : 0;
+  s.active_size += i.active ? bytes : 0;
+  s.requested_size += i.requested_size;
+  s.blocks.push_back(std::move(i));
+}
+
+// segments_of returns the memory of a device as PyTorch's segments: ranges without a gap, whose live blocks are all small
+// or all large. Memory that no small block has counts as large.
+std::vector<SegmentInfo> segments_of(table &blocks, DeviceIndex device, const Pool *pool) {
+  std::vector<SegmentInfo> all;
+  std::vector<region> regions;
+  mlpool_pool *p = pool_at(device, false);
+  if (!p) return all;
+  auto live = blocks.of(device, nullptr);
+  check(mlpool_visit(p, see, &regions));
+  bool fresh = true, mapped = false;
+  for (const region &r : regions) {
+    if (r.kind == MLPOOL_SEGMENT) {
+      fresh = true;
+      mapped = r.mapped != 0;
+      continue;
+    }
+    if (r.kind == MLPOOL_UNMAPPED || r.kind == MLPOOL_ELSEWHERE || (pool && r.pool != *pool)) continue;
+    auto found = r.kind == MLPOOL_LIVE ? live.find(reinterpret_cast<void *>(r.addr)) : live.end();
+    const block *b = found == live.end() ? nullptr : &found->second;
+    size_t bytes = b ? std::min(b->bytes, r.bytes) : r.bytes;
+    bool large = !b || bytes > kSmall;
+    if (fresh || (mapped && (all.back().is_large != large || all.back().address + all.back().total_size != r.addr))) {
+      SegmentInfo s;
+      s.device = device;
+      s.address = r.addr;
+      s.stream = static_cast<decltype(s.stream)>(r.stream);
+      s.is_large = large;
+      s.is_expandable = mapped;
+      s.owner_private_pool_id = r.pool;
+      all.push_back(std::move(s));
+      fresh = false;
+    }
+    append(all.back(), r, bytes, b);
+    if (bytes < r.bytes) { // more than the request needed
+      region rest = r;
+      rest.addr += bytes, rest.bytes -= bytes;
+      SegmentInfo s = all.back();
+      if (!large && mapped) {
+        s.address = rest.addr, s.total_size = s.allocated_size = s.active_size = s.requested_size = 0;
+        s.is_large = true, s.blocks.clear();
+        all.push_back(std::move(s));
+      }
+      append(all.back(), rest, rest.bytes, nullptr);
+    }
+  }
+  return all;
+}
+
+// without returns the parts of ranges, given as bytes by address, that others do not have.
+std::map<size_t, size_t> without(const std::map<size_t, size_t> &ranges, const std::map<size_t, size_t> &others) {
+  std::map<size_t, size_t> rest;
+  for (auto [from, bytes] : ranges) {
+    size_t at = from, to = from + bytes;
+    auto other = others.upper_bound(from);
+    if (other != others.begin()) --other;
+    for (; other != others.end() && other->first < to; ++other) {
+      if (other->first > at) rest[at] = other->first - at;
+      at = std::max(at, other->first + other->second);
+    }
+    if (at < to) rest[at] = to - at;
+  }
+  return rest;
+}
+
+} // namespace
+
+void allocator::count(const block &b, int sign) {
+  device_state &d = of(b.device);
+  bool small = b.bytes <= kSmall;
+  std::lock_guard<std::mutex> lock(d.mutex);
+  DeviceStats &s = d.stats;
+  add(s.allocation, 1, sign, small);
+  add(s.allocated_bytes, b.bytes, sign, small);
+  add(s.requested_bytes, b.requested, sign, small);
+}
+
+// report tells PyTorch's profiler of a block.
+void allocator::report(void *ptr, const block &b, int sign) {
+  if (!c10::memoryProfilingEnabled()) return;
+  DeviceStats s = getDeviceStats(b.device);
+  c10::reportMemoryUsageToProfiler(ptr, sign * static_cast<int64_t>(b.bytes), s.allocated_bytes[kAll].current, s.reserved_bytes[kAll].current,
+                                   c10::Device(c10::DeviceType::CUDA, b.device));
+}
+
+// getDeviceStats adds what the pool counts to what count counts. Memory that no small block has counts as large.
+DeviceStats allocator::getDeviceStats(DeviceIndex device) {
+  mlpool_stats now = {sizeof now};
+  device_state &d = of(device);
+  std::vector<SegmentInfo> segments;
+  if (mlpool_pool *p = pool_at(device, false)) {
+    check(mlpool_get_stats(p, &now));
+    if (d.look) segments = segments_of(blocks_, device, nullptr);
+  }
+  std::lock_guard<std::mutex> lock(d.mutex);
+  DeviceStats &s = d.stats;
+  auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved);
+  set(s.reserved_bytes[kAll], reserved);
+  set(s.reserved_bytes[kSmallPool], std::min(small, reserved));
+  set(s.reserved_bytes[kLargePool], reserved - std::min(small, reserved));
+  s.reserved_bytes[kAll].peak = std::max(s.reserved_bytes[kAll].peak, now.reserved_peak);
+  size_t whole = 0, split = 0, split_bytes = 0, waiting[2] = {}, waiting_bytes[2] = {};
+  bool look = d.shared;
+  for (const SegmentInfo &seg : segments) {
+    look |= !seg.is_expandable;
+    whole += !seg.is_expandable;
+    for (const BlockInfo &b : seg.blocks) {
+      bool free = !b.active && !seg.is_expandable && seg.blocks.size() > 1;
+      split += free;
+      split_bytes += free ? b.size : 0;
+      waiting[seg.is_large] += b.active && !b.allocated;
+      waiting_bytes[seg.is_large] += b.active && !b.allocated ? b.size : 0;
+    }
+  }
+  if (d.look && !segments.empty()) d.look = look;
+  for (int type : {static_cast<int>(kAll), static_cast<int>(kLargePool)}) {
+    set(s.segment[type], whole);
+    set(s.inactive_split[type], split);
+    set(s.inactive_split_bytes[type], split_bytes);
+  }
+  s.num_sync_all_streams = now.host_waits;
+  s.num_device_alloc = now.driver_mallocs;
+  s.max_split_size = -1;
+  DeviceStats result = s;
+  result.active = active(s.allocation, waiting);
+  result.active_bytes = active(s.allocated_bytes, waiting_bytes);
+  return result;
+}
+
+namespace {
+
+template <class F>
+void each_stat(DeviceStats &s, F f) {
+  for (auto *stats :
+       {&s.allocation, &s.segment, &s.inactive_split, &s.allocated_bytes, &s.reserved_bytes, &s.inactive_split_bytes, &s.requested_bytes})
+    for (auto &stat : *stats) f(stat);
+}
+
+} // namespace
+
+void allocator::resetAccumulatedStats(DeviceIndex device) {
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  each_stat(d.stats, [](auto &stat) { stat.reset_accumulated(); });
+  d.stats.num_alloc_retries = d.stats.num_ooms = 0;
+}
+
+void allocator::resetPeakStats(DeviceIndex device) {
+  if (mlpool_pool *p = pool_at(device, false)) check(mlpool_reset_peaks(p));
+  (void)getDeviceStats(device);
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  each_stat(d.stats, [](auto &stat) { stat.reset_peak(); });
+}
+
+void allocator::cacheInfo(DeviceIndex device, size_t *largest) {
+  for (const SegmentInfo &s : segments_of(blocks_, device, nullptr))
+    for (const BlockInfo &b : s.blocks)
+      if (!b.active) *largest = std::max(*largest, b.size);
+}
+
+void *allocator::getBaseAllocation(void *ptr, size_t *bytes) {
+  block b;
+  TORCH_CHECK(blocks_.get(ptr, &b), "invalid device pointer: ", ptr);
+  auto addr = reinterpret_cast<size_t>(ptr);
+  for (const SegmentInfo &s : segments_of(blocks_, b.device, nullptr))
+    if (s.address <= addr && addr < s.address + s.total_size) {
+      if (bytes) *bytes = s.total_size;
+      return reinterpret_cast<void *>(s.address);
+    }
+  if (bytes) *bytes = b.bytes;
+  return ptr;
+}
+
+SnapshotInfo allocator::snapshot(Pool pool, bool events) {
+  SnapshotInfo all{};
+  all.config_metadata.last_allocator_settings = "mlpool";
+  auto unix_time = history_.clock.makeConverter();
+  auto microseconds = [&](auto &time) { time.t_ = unix_time(time.approx_t_) / 1000; };
+  for (int i = 0; i < std::min(count_, kDevices); i++) {
+    auto device = static_cast<DeviceIndex>(i);
+    for (SegmentInfo &s : segments_of(blocks_, device, pool == kNoPool ? nullptr : &pool)) all.segments.push_back(std::move(s));
+    auto &trace = all.device_traces.emplace_back();
+    if (!events) continue;
+    {
+      std::lock_guard<std::mutex> lock(history_.mutex);
+      for (const TraceEntry &e : history_.events[i]) trace.push_back(e);
+    }
+    for (TraceEntry &e : trace) microseconds(e.time_);
+    if (history_.on) note(TraceEntry::SNAPSHOT, device, 0, 0, nullptr, kNoPool, nullptr);
+  }
+  std::lock_guard<std::mutex> lock(history_.mutex);
+  for (const auto &a : history_.annotations) all.external_annotations.push_back(a);
+  for (auto &a : all.external_annotations) microseconds(a.time_);
+  return all;
+}
+
+void allocator::record(bool on, CreateContextFn gather, size_t most, RecordContext stacks, bool clear, const Actions &skip) {
+  TORCH_CHECK(stacks == RecordContext::NEVER || gather, "mlpool: recordHistory needs a function that gathers stacks");
+  static const std::pair<const char *, TraceEntry::Action> names[] = {{"alloc", TraceEntry::ALLOC},
+                                                                      {"free_requested", TraceEntry::FREE_REQUESTED},
+                                                                      {"free_completed", TraceEntry::FREE_COMPLETED},
+                                                                      {"segment_alloc", TraceEntry::SEGMENT_ALLOC},
+                                                                      {"segment_free", TraceEntry::SEGMENT_FREE},
+                                                                      {"segment_map", TraceEntry::SEGMENT_MAP},
+                                                                      {"segment_unmap", TraceEntry::SEGMENT_UNMAP},
+                                                                      {"snapshot", TraceEntry::SNAPSHOT},
+                                                                      {"oom", TraceEntry::OOM}};
+  std::unordered_set<int> skipped;
+  for (const std::string &action : skip) {
+    auto known = std::find_if(std::begin(names), std::end(names), [&](auto &n) { return action == n.first; });
+    TORCH_CHECK(known != std::end(names), "mlpool: there is no action ", action);
+    skipped.insert(known->second);
+  }
+  {
+    std::lock_guard<std::mutex> lock(history_.mutex);
+    history_.gather = on ? gather : nullptr;
+    history_.most = std::max<size_t>(most, 1);
+    history_.stacks = on ? stacks : RecordContext::NEVER;
+    history_.skipped = std::move(skipped);
+    if (!on || clear || stacks == RecordContext::NEVER) {
+      for (auto &events : history_.events) events.clear();
+      history_.annotations.clear();
+    }
+    history_.on = on;
+  }
+  for (int i = 0; on && i < std::min(count_, kDevices); i++) note_segments(static_cast<DeviceIndex>(i), nullptr);
+}
+
+// stack_for gathers a stack if recordHistory wants one for events of a level. No lock is held: it may take Python's.
+Stack allocator::stack_for(RecordContext level) const {
+  CreateContextFn gather = history_.gather;
+  return gather && history_.stacks.load() >= level ? gather() : nullptr;
+}
+
+// note records an event and tells the trackers.
+void allocator::note(TraceEntry::Action action, DeviceIndex device, size_t addr, size_t bytes, cudaStream_t stream, Pool pool, const Stack &stack) {
+  bool with_stack = history_.stacks.load() >= RecordContext::ALLOC;
+  auto e = entry<TraceEntry>(action, device, addr, bytes, stream, pool, with_stack ? stack : nullptr);
+  set_texts(e, 0);
+  set_metadata(e, 0);
+  std::vector<AllocatorTraceTracker> trackers;
+  {
+    std::lock_guard<std::mutex> lock(observers_);
+    trackers = trackers_;
+  }
+  for (auto &tracker : trackers) tracker(e);
+  std::lock_guard<std::mutex> lock(history_.mutex);
+  if (!history_.on || history_.skipped.count(action)) return;
+  auto &events = history_.events[device];
+  events.push_back(std::move(e));
+  while (events.size() > history_.most) events.pop_front();
+}
+
+// note_segments records what the pool mapped and unmapped since its last call.
+void allocator::note_segments(DeviceIndex device, const Stack &stack) {
+  mlpool_pool *p = pool_at(device, false);
+  mlpool_stats s = {sizeof s};
+  if (!p) return;
+  check(mlpool_get_stats(p, &s));
+  std::map<size_t, size_t> now, before;
+  {
+    std::lock_guard<std::mutex> lock(history_.mutex);
+    int64_t changes = s.driver_mallocs + s.mappings - s.reserved; // a release lowers reserved alone
+    if (std::exchange(history_.changes[device], changes) == changes) return;
+  }
+  std::vector<region> regions;
+  check(mlpool_visit(p, see, &regions));
+  for (const region &r : regions) {
+    if (r.kind == MLPOOL_SEGMENT || r.kind == MLPOOL_UNMAPPED || r.mapped > 1) continue;
+    auto last = now.empty() ? now.end() : std::prev(now.end());
+    if (last != now.end() && last->first + last->second == r.addr) last->second += r.bytes;
+    else now[r.addr] = r.bytes;
+  }
+  {
+    std::lock_guard<std::mutex> lock(history_.mutex);
+    before = std::exchange(history_.segments[device], now);
+  }
+  for (auto [addr, bytes] : without(before, now)) note(TraceEntry::SEGMENT_UNMAP, device, addr, bytes, nullptr, kNoPool, stack);
+  for (auto [addr, bytes] : without(now, before)) note(TraceEntry::SEGMENT_MAP, device, addr, bytes, nullptr, kNoPool, stack);
+}
+
+void allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &values) {
+  if (!history_.on) return;
+  DeviceIndex device = 0;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  typename decltype(history_.annotations)::value_type a(device, c10::getApproximateTime());
+  for (const auto &[key, value] : values) a.recordUserMetadata(key, value);
+  std::lock_guard<std::mutex> lock(history_.mutex);
+  history_.annotations.push_back(std::move(a));
+  while (history_.annotations.size() > history_.most) history_.annotations.pop_front();
+}
+
+void allocator::pushCompileContext(std::string &text) { compile_contexts.push(text); }
+
+void allocator::popCompileContext() {
+  if (!compile_contexts.empty()) compile_contexts.pop();
+}
+
+void allocator::setUserMetadata(const std::string &text) { user_metadata = text; }
+
+std::string allocator::getUserMetadata() { return user_metadata; }
+
+void allocator::attachOutOfMemoryObserver(OutOfMemoryObserver observer) {
+  std::lock_guard<std::mutex> lock(observers_);
+  oom_observers_.push_back(std::move(observer));
+}
+
+void allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker) {
+  std::lock_guard<std::mutex> lock(observers_);
+  trackers_.push_back(std::move(tracker));
+  tracked_ = true;
+}
+
+} // namespace mlpool

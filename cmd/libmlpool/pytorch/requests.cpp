@@ -1,0 +1,357 @@
+// Requests, frees, and what installs the allocator.
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/core/impl/PyInterpreter.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <cstring>
+
+#include "allocator.h"
+
+namespace mlpool {
+
+allocator *instance;
+
+namespace {
+
+constexpr size_t kUnit = 512;        // of the bytes of a block, as PyTorch counts them
+constexpr size_t kPage = 2 << 20;    // of a block of a MemPool that is not split
+constexpr size_t kMost = size_t{1} << 60;
+constexpr const char *kTag = "torch";
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// delete_block is the deleter of all tensors.
+void delete_block(void *ptr) { instance->raw_delete(ptr); }
+
+std::string size_text(size_t bytes) {
+  const char *units[] = {"bytes", "KiB", "MiB", "GiB"};
+  int unit = 0;
+  double n = static_cast<double>(bytes);
+  for (; n > 1024 && unit < 3; unit++) n /= 1024;
+  char text[32];
+  snprintf(text, sizeof text, unit ? "%.2f %s" : "%.0f %s", n, units[unit]);
+  return text;
+}
+
+// trace tells PyTorch's sanitizer of streams, if it is on, of a block.
+template <class F>
+void trace(F f) {
+  if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) f(*interpreter);
+}
+
+} // namespace
+
+void table::put(void *ptr, block b) {
+  shard &s = at(ptr);
+  std::lock_guard<std::mutex> lock(s.mutex);
+  s.blocks[ptr] = std::move(b);
+}
+
+bool table::take(void *ptr, block *b) {
+  shard &s = at(ptr);
+  std::lock_guard<std::mutex> lock(s.mutex);
+  auto found = s.blocks.find(ptr);
+  if (found == s.blocks.end()) return false;
+  *b = std::move(found->second);
+  s.blocks.erase(found);
+  return true;
+}
+
+bool table::get(void *ptr, block *b) {
+  shard &s = at(ptr);
+  std::lock_guard<std::mutex> lock(s.mutex);
+  auto found = s.blocks.find(ptr);
+  if (found != s.blocks.end()) *b = found->second;
+  return found != s.blocks.end();
+}
+
+std::unordered_map<void *, block> table::of(DeviceIndex device, const Pool *pool) {
+  std::unordered_map<void *, block> all;
+  for (shard &s : shards_) {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    for (auto &[ptr, b] : s.blocks)
+      if (b.device == device && (!pool || b.pool == *pool)) all.emplace(ptr, b);
+  }
+  return all;
+}
+
+void check(int code) { TORCH_CHECK(code == MLPOOL_OK, mlpool_error()); }
+
+mlpool_pool *pool_at(DeviceIndex device, bool create) {
+  mlpool_pool *pool = nullptr;
+  check(create ? mlpool_torch_pool(device, &pool) : mlpool_torch_find(device, &pool));
+  return pool;
+}
+
+uint64_t id_of(Pool pool) { return pool.second ? 2 * pool.second : 2 * pool.first + 1; }
+
+Pool pool_of_id(uint64_t id) { return id == 0 ? kNoPool : id % 2 ? Pool(id / 2, 0) : Pool(0, id / 2); }
+
+device_state &allocator::of(DeviceIndex device) {
+  TORCH_CHECK(0 <= device && device < kDevices, "mlpool: device ", static_cast<int>(device), ": there can be ", kDevices);
+  return devices_[device];
+}
+
+void allocator::init(int devices) {
+  count_ = devices;
+  initialized_ = true;
+}
+
+DataPtr allocator::allocate(size_t bytes) {
+  DeviceIndex device = -1;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  void *ptr = bytes ? malloc(bytes, device, c10::cuda::getCurrentCUDAStream(device)) : nullptr;
+  return {ptr, ptr, &delete_block, c10::Device(c10::DeviceType::CUDA, device)};
+}
+
+c10::DeleterFnPtr allocator::raw_deleter() const { return &delete_block; }
+
+void allocator::copy_data(void *to, const void *from, size_t bytes) const { C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice)); }
+
+void *allocator::raw_alloc(size_t bytes) {
+  DeviceIndex device = -1;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(device));
+}
+
+void *allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
+  if (!bytes) return nullptr;
+  DeviceIndex device = -1;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  return malloc(bytes, device, stream);
+}
+
+void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes < kMost, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+  Stack stack = stack_for(RecordContext::STATE);
+  device_state &d = of(device);
+  block b;
+  b.bytes = round_up(bytes, kUnit);
+  b.requested = bytes;
+  b.device = device;
+  b.stream = stream;
+  b.stack = stack;
+  if (d.open)
+    if (auto r = route_of(device, stream)) {
+      std::lock_guard<std::mutex> lock(d.mutex);
+      const private_pool &p = d.pools[r->pool];
+      b.pool = r->pool;
+      b.other = p.other;
+      if (p.no_split) b.bytes = round_up(b.bytes, kPage);
+    }
+  void *ptr = nullptr;
+  int code = request(&b, &ptr);
+  if (code == MLPOOL_ERROR_OUT_OF_MEMORY && make_room(device)) code = request(&b, &ptr);
+  if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, mlpool_error());
+  check(code);
+  blocks_.put(ptr, b);
+  count(b, 1);
+  if (notes()) {
+    note_segments(device, stack);
+    note(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(ptr), b.bytes, stream, b.pool, stack);
+  }
+  report(ptr, b, 1);
+  trace([&](const auto &python) { python->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr)); });
+  return ptr;
+}
+
+// request gets the memory of b.
+int allocator::request(block *b, void **ptr) {
+  if (b->other) {
+    b->from = block::of_other;
+    *ptr = b->other->raw_alloc_with_stream(b->bytes, b->stream);
+    return *ptr ? MLPOOL_OK : MLPOOL_ERROR_OUT_OF_MEMORY;
+  }
+  if (!enabled_) {
+    b->from = block::of_driver;
+    cudaError_t e = cudaMalloc(ptr, b->bytes);
+    if (e != cudaErrorMemoryAllocation) C10_CUDA_CHECK(e);
+    else (void)cudaGetLastError();
+    return e == cudaSuccess ? MLPOOL_OK : MLPOOL_ERROR_OUT_OF_MEMORY;
+  }
+  mlpool_pool *pool = pool_at(b->device, true);
+  if (b->pool != kNoPool) return mlpool_capture_alloc(pool, id_of(b->pool), ptr, b->bytes, b->stream, kTag);
+  return mlpool_alloc(pool, ptr, b->bytes, b->stream, kTag);
+}
+
+// make_room lets others free memory, and reports whether a request may succeed now.
+bool allocator::make_room(DeviceIndex device) {
+  bool freed = false;
+  for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+  device_state &d = of(device);
+  std::vector<Pool> lent;
+  {
+    std::lock_guard<std::mutex> lock(d.mutex);
+    for (auto &[pool, p] : d.pools)
+      if (p.use_on_oom) lent.push_back(pool);
+  }
+  for (Pool pool : lent) {
+    mlpool_stats before = {sizeof before}, after = {sizeof after};
+    check(mlpool_get_stats(pool_at(device, true), &before));
+    check(mlpool_capture_trim(pool_at(device, true), id_of(pool)));
+    check(mlpool_get_stats(pool_at(device, true), &after));
+    freed |= after.reserved < before.reserved;
+  }
+  std::lock_guard<std::mutex> lock(d.mutex);
+  d.stats.num_alloc_retries += freed;
+  return freed;
+}
+
+void allocator::out_of_memory(const block &b, const Stack &stack, std::string advice) {
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  mlpool_stats s = {sizeof s};
+  check(mlpool_get_stats(pool_at(b.device, true), &s));
+  double fraction;
+  {
+    device_state &d = of(b.device);
+    std::lock_guard<std::mutex> lock(d.mutex);
+    d.stats.num_ooms++;
+    fraction = d.fraction;
+  }
+  size_t allowed = static_cast<size_t>(fraction * static_cast<double>(total));
+  note(TraceEntry::OOM, b.device, free, b.bytes, b.stream, b.pool, stack);
+  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(b.bytes), s.allocated, s.reserved, c10::Device(c10::DeviceType::CUDA, b.device));
+  std::vector<OutOfMemoryObserver> observers;
+  {
+    std::lock_guard<std::mutex> lock(observers_);
+    observers = oom_observers_;
+  }
+  for (auto &observer : observers) observer(b.device, b.bytes, fraction < 1 ? allowed : total, free);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", size_text(b.bytes), ". GPU ", static_cast<int>(b.device),
+                   " has a total capacity of ", size_text(total), " of which ", size_text(free), " is free. ",
+                   fraction < 1 ? size_text(allowed) + " allowed; " : "", "Of the allocated memory ", size_text(s.allocated),
+                   " is allocated by PyTorch, and ", size_text(s.reserved - s.allocated), " is reserved by PyTorch but unallocated. ", advice);
+}
+
+void allocator::raw_delete(void *ptr) {
+  if (!ptr) return;
+  block b;
+  TORCH_CHECK(blocks_.take(ptr, &b), "invalid device pointer: ", ptr);
+  free(ptr, b);
+}
+
+// free frees a block that the table no longer has.
+void allocator::free(void *ptr, const block &b) {
+  trace([&](const auto &python) { python->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr)); });
+  count(b, -1);
+  if (notes()) {
+    Stack stack = stack_for(RecordContext::ALL);
+    for (auto action : {TraceEntry::FREE_REQUESTED, TraceEntry::FREE_COMPLETED})
+      note(action, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
+  }
+  report(ptr, b, -1);
+  switch (b.from) {
+    case block::of_other: b.other->raw_delete(ptr); return;
+    case block::of_driver: (void)cudaFree(ptr); return; // it may be the end of the process
+    case block::of_pool: break;
+  }
+  mlpool_pool *pool = nullptr;
+  int code = mlpool_torch_find(b.device, &pool);
+  if (code == MLPOOL_OK) code = mlpool_free(pool, ptr, b.stream);
+  // At the end of the process, and in a child of fork, the driver frees nothing.
+  if (code != MLPOOL_OK && code != MLPOOL_ERROR_FORKED && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
+}
+
+void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
+  if (!ptr.get() || ptr.get_deleter() != &delete_block) return; // memory of another process
+  block b;
+  TORCH_CHECK(blocks_.get(ptr.get(), &b), "No allocated block can be found");
+  if (b.stream == stream.stream() || b.from != block::of_pool) return;
+  device_state &d = of(b.device);
+  if (!d.shared.exchange(true)) d.look = true;
+  check(mlpool_record_stream(pool_at(b.device, true), ptr.get(), stream.stream()));
+}
+
+void allocator::emptyCache(Pool pool) {
+  for (int i = 0; i < kDevices; i++) {
+    mlpool_pool *p = pool_at(static_cast<DeviceIndex>(i), false);
+    if (!p) continue;
+    check(pool == kNoPool ? mlpool_trim(p, 0) : mlpool_capture_trim(p, id_of(pool)));
+    if (notes()) note_segments(static_cast<DeviceIndex>(i), stack_for(RecordContext::ALL));
+  }
+}
+
+double allocator::getMemoryFraction(DeviceIndex device) {
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  return d.fraction;
+}
+
+void allocator::setMemoryFraction(double fraction, DeviceIndex device) {
+  TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
+  c10::cuda::CUDAGuard guard(device);
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  size_t limit = fraction < 1 ? std::max(static_cast<size_t>(fraction * static_cast<double>(total)), kPage) : 0;
+  check(mlpool_torch_limit(pool_at(device, true), limit));
+  device_state &d = of(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  d.fraction = fraction;
+}
+
+void allocator::enablePeerAccess(DeviceIndex device, DeviceIndex owner) {
+  c10::cuda::CUDAGuard guard(device);
+  cudaError_t e = cudaDeviceEnablePeerAccess(owner, 0);
+  if (e == cudaErrorPeerAccessAlreadyEnabled) (void)cudaGetLastError();
+  else C10_CUDA_CHECK(e);
+  int code = mlpool_add_peer(pool_at(owner, true), device);
+  if (code != MLPOOL_ERROR_UNSUPPORTED) check(code); // a device that maps no pages has memory of cudaMalloc
+}
+
+cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream, bool p2p) {
+  if (p2p || to_device == from_device) return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+}
+
+// Memory of other processes. A handle has the memory of one cudaMalloc, which segments=malloc makes.
+
+ShareableHandle allocator::shareIpcHandle(void *ptr) {
+  size_t bytes = 0;
+  char *base = static_cast<char *>(getBaseAllocation(ptr, &bytes));
+  cudaIpcMemHandle_t handle;
+  cudaError_t e = cudaIpcGetMemHandle(&handle, base);
+  if (e != cudaSuccess) (void)cudaGetLastError();
+  TORCH_CHECK(e == cudaSuccess,
+              "mlpool: CUDA tensors can be sent to other processes with mlpool.install(segments=\"malloc\"): ", cudaGetErrorString(e));
+  return {static_cast<char *>(ptr) - base, std::string(reinterpret_cast<char *>(&handle), sizeof handle)};
+}
+
+std::shared_ptr<void> allocator::getIpcDevPtr(std::string text) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::weak_ptr<void>> open; // CUDA opens a handle once
+  std::lock_guard<std::mutex> lock(mutex);
+  if (auto known = open[text].lock()) return known;
+  cudaIpcMemHandle_t handle;
+  TORCH_CHECK(text.size() == sizeof handle, "mlpool: a CUDA tensor comes from a process with another allocator: call mlpool.install() in both");
+  std::memcpy(&handle, text.data(), sizeof handle);
+  DeviceIndex device = -1;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  void *ptr = nullptr;
+  C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, handle, cudaIpcMemLazyEnablePeerAccess));
+  std::shared_ptr<void> memory(ptr, [device](void *p) {
+    c10::cuda::CUDAGuard guard(device);
+    (void)cudaIpcCloseMemHandle(p); // it may be the end of the process
+  });
+  open[text] = memory;
+  return memory;
+}
+
+} // namespace mlpool
+
+// mlpool_torch_install makes the pool PyTorch's allocator. It returns null, or an error.
+extern "C" __attribute__((visibility("default"))) const char *mlpool_torch_install() {
+  static std::string error;
+  try {
+    // Tensors may be freed after everything else, so the object is never destroyed.
+    mlpool::instance = new mlpool::allocator;
+    std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> shared(mlpool::instance, [](auto *) {});
+    torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(shared);
+    c10::SetAllocator(c10::DeviceType::CUDA, mlpool::instance, 1); // torch.accelerator reads it; PyTorch's own has priority 0
+    return nullptr;
+  } catch (const std::exception &e) {
+    error = e.what();
+    return error.c_str();
+  }
+}
