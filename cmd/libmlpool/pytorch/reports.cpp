@@ -74,7 +74,8 @@ struct region {
   Pool pool;
 };
 
-void see(void *arg, const mlpool_region *r) {
+// see adds a region to a vector. No exception may cross the library.
+void see(void *arg, const mlpool_region *r) noexcept {
   static_cast<std::vector<region> *>(arg)->push_back({r->kind, r->mapped, reinterpret_cast<size_t>(r->ptr), r->bytes, r->stream, pool_of_id(r->id)});
 }
 
