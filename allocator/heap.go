@@ -86,7 +86,7 @@ func (h *heap) listChange() {
 // each calls visit for every block of the heap, in any state.
 func (h *heap) each(visit func(n *block.Node)) {
 	h.Blocks(visit)
-	for r := h.stitched; r != nil; r = r.stitched.next {
+	for _, r := range h.stitched {
 		visit(&r.node)
 	}
 }
@@ -250,24 +250,16 @@ func (h *heap) stitch(t *pages.Stitch, addr uintptr, size int64, parts []*block.
 
 // addStitched lists r, a block in a stitch.
 func (h *heap) addStitched(r *record) {
-	r.stitched.prev, r.stitched.next = nil, h.stitched
-	if h.stitched != nil {
-		h.stitched.stitched.prev = r
-	}
-	h.stitched = r
+	r.stitched.at = len(h.stitched)
+	h.stitched = append(h.stitched, r)
 }
 
 // unstitch removes r, which is in a stitch, and returns its parts.
 func (h *heap) unstitch(r *record) []*block.Node {
-	w := r.stitched
-	if w.next != nil {
-		w.next.stitched.prev = w.prev
-	}
-	if w.prev != nil {
-		w.prev.stitched.next = w.next
-	} else {
-		h.stitched = w.next
-	}
+	w, last := r.stitched, len(h.stitched)-1
+	h.stitched[w.at], h.stitched[last].stitched.at = h.stitched[last], w.at
+	h.stitched[last] = nil
+	h.stitched = h.stitched[:last]
 	r.stitched = nil
 	w.stitch.Blocks.Add(-1)
 	h.Discard(&r.node)
@@ -276,14 +268,12 @@ func (h *heap) unstitch(r *record) []*block.Node {
 
 // takeOverStitched adds the stitched blocks of heap from, whose parts h has already.
 func (h *heap) takeOverStitched(from *heap) {
-	for r := from.stitched; r != nil; {
-		after := r.stitched.next
+	for _, r := range from.stitched {
 		if r.node.State == live {
 			h.takeOverLive(from, &r.node)
 		}
 		h.AdoptApart(&r.node)
 		h.addStitched(r)
-		r = after
 	}
 }
 

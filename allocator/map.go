@@ -126,12 +126,12 @@ func (p *Pool) Map() Map {
 		})
 	})
 	slices.SortFunc(segments, func(a, b MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
-	for _, b := range blocks {
-		g := segmentAt(segments, b.Addr)
-		g.Blocks = append(g.Blocks, b)
-	}
+	slices.SortFunc(blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
 	for i := range segments {
 		g := &segments[i]
+		for ; len(blocks) > 0 && blocks[0].Addr < g.Addr+uintptr(g.Bytes); blocks = blocks[1:] {
+			g.Blocks = append(g.Blocks, blocks[0])
+		}
 		g.fill(func(hole MapBlock) []MapBlock {
 			if g.Kind == MapStitch {
 				return p.space.holes(hole)
@@ -230,23 +230,8 @@ func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
 	return parts, int64(b.Addr - mapped[0].Addr), nil
 }
 
-// segmentAt returns the last segment that begins at addr or before it, nil if there is
-// none. segments are sorted by address.
-func segmentAt(segments []MapSegment, addr uintptr) *MapSegment {
-	i, found := slices.BinarySearchFunc(segments, addr, func(g MapSegment, at uintptr) int { return cmp.Compare(g.Addr, at) })
-	if !found {
-		i--
-	}
-	if i < 0 {
-		return nil
-	}
-	return &segments[i]
-}
-
-// fill sorts the blocks of s and fills the gaps between them with the blocks that hole
-// returns.
+// fill fills the gaps between the blocks of s with the blocks that hole returns.
 func (s *MapSegment) fill(hole func(MapBlock) []MapBlock) {
-	slices.SortFunc(s.Blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
 	var covered []MapBlock
 	at := s.Addr
 	open := func(to uintptr) {

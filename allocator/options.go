@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,17 +141,11 @@ func (o *PoolOptions) check() error {
 			return errors.New("allocator: PoolOptions.Placement returns nil")
 		}
 	}
-	if o.Strategy == "" {
-		o.Strategy = DefaultStrategy
-	}
+	o.Strategy = cmp.Or(o.Strategy, DefaultStrategy)
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegment)
+	o.MaxSegmentBytes = cmp.Or(o.MaxSegmentBytes, max(defaultMaxSegment, o.SegmentBytes))
 	if !slices.Contains(Strategies(), o.Strategy) {
 		return fmt.Errorf("allocator: no strategy %q; there are %q", o.Strategy, Strategies())
-	}
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = defaultSegment
-	}
-	if o.MaxSegmentBytes == 0 {
-		o.MaxSegmentBytes = max(defaultMaxSegment, o.SegmentBytes)
 	}
 	if o.Reuse < ReuseWait || o.Reuse > ReuseSameStream {
 		return fmt.Errorf("allocator: Reuse %v does not exist", o.Reuse)

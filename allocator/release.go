@@ -69,6 +69,7 @@ func (p *Pool) release(keep int64) (errs []error) {
 	return errs
 }
 
+// releaseHeap is release for the unused chunks of h.
 func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +77,8 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 		return err
 	}
 	h.Flush()
-	if len(p.space.unusedOf(h)) == 0 {
+	unused := p.space.unusedOf(h)
+	if len(unused) == 0 {
 		return nil
 	}
 	if h != p.unowned {
@@ -84,7 +86,19 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 			return err
 		}
 	}
-	return p.releaseChunks(h, keep)
+	h.noteChange()
+	for _, c := range slices.Backward(unused) {
+		if p.reserved <= keep {
+			break
+		}
+		err := p.space.Release(&h.pages, c)
+		p.reserved = p.space.Held
+		if err != nil {
+			return err
+		}
+		p.full = false
+	}
+	return nil
 }
 
 // idle returns an upper bound of the bytes that the pool could release if all queued work were done.
@@ -107,25 +121,6 @@ func (p *Pool) takeApart(h *heap) {
 	})
 	p.past.add(&h.stats)
 	h.close()
-}
-
-// releaseChunks releases unused chunks of h, which no work uses, until at most keep bytes are reserved.
-// Caller holds the lock of h.
-func (p *Pool) releaseChunks(h *heap, keep int64) error {
-	s := p.space
-	h.noteChange()
-	for _, c := range slices.Backward(s.unusedOf(h)) {
-		if p.reserved <= keep {
-			break
-		}
-		err := s.Release(&h.pages, c)
-		p.reserved = s.Held
-		if err != nil {
-			return err
-		}
-		p.full = false
-	}
-	return nil
 }
 
 // With more than peakHeaps heaps, the peak is not summed exactly: the peak reserved is its bound. A request that is

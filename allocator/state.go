@@ -107,8 +107,8 @@ type heap struct {
 	into *heap
 
 	stats    heapStats
-	stitched *record  // blocks in stitches, by next
-	records  []record // not in use yet
+	stitched []*record // blocks in stitches, in no order
+	records  []record  // not in use yet
 	waiting  order.Queue[*record]
 	pages    pages.Holder // its chunks; Pool.mu guards it too
 
@@ -151,8 +151,7 @@ func recordOf(n *block.Node) *record { return n.Owner.(*record) }
 type stitched struct {
 	stitch *pages.Stitch
 	parts  []*block.Node // of the heap's segments, in the order of the stitch
-
-	prev, next *record // in heap.stitched
+	at     int           // in heap.stitched
 }
 
 // heapStats are the counters of one heap.
@@ -262,11 +261,8 @@ type space struct {
 	lastUses []uintptr
 }
 
-// counted has the counts of a heap.
-type counted struct {
-	requests int64 // up to then
-	bytes    int64
-}
+// counted has the counts of a heap: requests, and bytes allocated.
+type counted struct{ requests, bytes int64 }
 
 // A collection is the state of garbage collection beyond the threshold of the options. The memory of
 // a program that needs more than the threshold would be collected and reserved again all the time. So

@@ -15,9 +15,6 @@ const cacheBlocks = 2
 
 // pop returns the last freed block of a request of the same size, or nil.
 func (c *cache) pop(want int64) *Node {
-	if c.kept == 0 {
-		return nil
-	}
 	for k := 1; k <= cacheBlocks; k++ {
 		i := (c.next - k) & (cacheBlocks - 1)
 		if n := c.nodes[i]; n != nil && c.wants[i] == want {
@@ -42,15 +39,15 @@ func (c *cache) push(n *Node) *Node {
 	return old
 }
 
-// take returns the oldest kept block, or nil.
-func (c *cache) take() *Node {
+// flushCache makes the kept blocks free, the oldest first.
+func (h *Heap) flushCache() {
+	c := &h.cache
 	for k := range cacheBlocks {
 		i := (c.next + k) & (cacheBlocks - 1)
 		if n := c.nodes[i]; n != nil {
 			c.nodes[i] = nil
 			c.kept--
-			return n
+			h.Coalesce(n)
 		}
 	}
-	return nil
 }

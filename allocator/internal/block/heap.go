@@ -16,11 +16,11 @@ type Heap struct {
 	place placement
 	cache cache
 
-	ranges   rangeList
-	reserved int64   // bytes of all ranges
-	spares   *Node   // unused records, by down
-	loose    []*Node // that were freed or split off and have not joined yet
-	joined   []*Node // room for the next ones
+	ranges   []*Range // in no order
+	reserved int64    // bytes of all ranges
+	spares   *Node    // unused records, by down
+	loose    []*Node  // that were freed or split off and have not joined yet
+	joined   []*Node  // room for the next ones
 	changes  changes
 }
 
@@ -125,12 +125,6 @@ func (h *Heap) Discard(n *Node) {
 		n.kind = 0
 		n.down = h.spares
 		h.spares = n
-	}
-}
-
-func (h *Heap) flushCache() {
-	for n := h.cache.take(); n != nil; n = h.cache.take() {
-		h.Coalesce(n)
 	}
 }
 

@@ -1,5 +1,7 @@
 package block
 
+import "slices"
+
 // A Range is memory whose blocks are neighbours: they are linked in address order and never
 // join with those of another range.
 type Range struct {
@@ -9,10 +11,9 @@ type Range struct {
 	Owner Owner // of the heap that holds it
 
 	first, last *Node
+	at          int // in Heap.ranges
 
-	prev, next *Range // in the heap's list
-
-	_ [56]byte // to 128: two heaps' ranges share no cache line
+	_ [64]byte // to 128: two heaps' ranges share no cache line
 }
 
 // Last returns the last block of g.
@@ -22,47 +23,29 @@ func (g *Range) Last() *Node { return g.last }
 func (g *Range) begin(n *Node) { g.first, n.rng = n, g }
 func (g *Range) end(n *Node)   { g.last, n.rng = n, g }
 
-// rangeList is all ranges of a Heap, in no order.
-type rangeList struct {
-	first *Range
-	count int
+func (h *Heap) addRange(g *Range) {
+	g.Owner, g.at = h.owner, len(h.ranges)
+	h.ranges = append(h.ranges, g)
 }
 
-func (l *rangeList) add(g *Range) {
-	g.prev, g.next = nil, l.first
-	if l.first != nil {
-		l.first.prev = g
-	}
-	l.first = g
-	l.count++
+func (h *Heap) removeRange(g *Range) {
+	last := len(h.ranges) - 1
+	h.ranges[g.at], h.ranges[last].at = h.ranges[last], g.at
+	h.ranges[last] = nil
+	h.ranges = h.ranges[:last]
 }
 
-func (l *rangeList) remove(g *Range) {
-	if g.next != nil {
-		g.next.prev = g.prev
-	}
-	if g.prev != nil {
-		g.prev.next = g.next
-	} else {
-		l.first = g.next
-	}
-	g.prev, g.next = nil, nil
-	l.count--
-}
-
-// Ranges calls yield for every range of the heap, in no order.
+// Ranges calls yield for every range of the heap, in no order. It may remove that range.
 func (h *Heap) Ranges(yield func(g *Range) bool) {
-	for g := h.ranges.first; g != nil; {
-		next := g.next
+	for _, g := range slices.Backward(h.ranges) {
 		if !yield(g) {
 			return
 		}
-		g = next
 	}
 }
 
 // RangeCount returns the number of the heap's ranges.
-func (h *Heap) RangeCount() int { return h.ranges.count }
+func (h *Heap) RangeCount() int { return len(h.ranges) }
 
 // Reserved returns the bytes of all ranges.
 func (h *Heap) Reserved() int64 { return h.reserved }
@@ -77,10 +60,9 @@ func (h *Heap) Hold(g *Range) *Node {
 	if g.Small {
 		n.kind = small
 	}
-	g.Owner = h.owner
 	g.begin(n)
 	g.end(n)
-	h.ranges.add(g)
+	h.addRange(g)
 	h.reserved += g.Size
 	return n
 }
@@ -88,8 +70,7 @@ func (h *Heap) Hold(g *Range) *Node {
 // TakeOver moves g, with all that is in it, from one heap to another. It calls moved for
 // the blocks that are not free.
 func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
-	g.Owner = h.owner
-	h.ranges.add(g)
+	h.addRange(g)
 	h.reserved += g.Size
 	for n, after := g.first, (*Node)(nil); n != nil; n = after {
 		after = n.next
@@ -115,7 +96,7 @@ func (h *Heap) Join(left, right *Range) (joined, other *Range) {
 	if right.Size > left.Size {
 		joined, other = right, left
 	}
-	h.ranges.remove(other)
+	h.removeRange(other)
 	first, last, size := left.first, right.last, left.Size+right.Size
 	joined.Addr, joined.Size = left.Addr, size
 	joined.begin(first)
@@ -139,7 +120,7 @@ func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 	}
 	switch {
 	case left == nil && right == nil:
-		h.ranges.remove(g)
+		h.removeRange(g)
 		return nil
 	case left == nil:
 		right.prev = nil
@@ -152,12 +133,12 @@ func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
 	default:
 		left.next, right.prev = nil, nil
 		end := g.Addr + uintptr(g.Size)
-		rest = &Range{Addr: hi, Size: int64(end - hi), Owner: g.Owner, Small: g.Small}
+		rest = &Range{Addr: hi, Size: int64(end - hi), Small: g.Small}
 		rest.begin(right)
 		rest.end(g.last)
 		g.end(left)
 		g.Size = int64(lo - g.Addr)
-		h.ranges.add(rest)
+		h.addRange(rest)
 	}
 	return rest
 }

@@ -200,19 +200,6 @@ func (q *Queue[T]) list(it *Item[T]) {
 	q.classes |= 1 << it.class
 }
 
-// First returns an item of a size class, or of a larger one, that fits, the oldest of its class. It returns
-// nil if there is none.
-func (q *Queue[T]) First(class int, fits func(T) bool) *Item[T] {
-	for classes := q.classes >> class << class; classes != 0; classes &= classes - 1 {
-		for it := q.byClass[bits.TrailingZeros64(classes)].first; it != nil; it = it.down {
-			if fits(it.Of) {
-				return it
-			}
-		}
-	}
-	return nil
-}
-
 // Largest calls yield for the items of each size class, the largest class first.
 func (q *Queue[T]) Largest(yield func(class int, of T) bool) {
 	for classes := q.classes; classes != 0; {

@@ -188,13 +188,8 @@ func (s *Space) Fragments(h *Holder, size, grain int64) (spans []Span, missing i
 	if opening >= 0 {
 		r := &runs[opening]
 		first = r.chunks[0].Chunk
-		whole := r.whole()
-		hi := first.End()
-		if whole.Hi > whole.Lo {
-			hi = whole.Hi
-		}
-		lo := r.chunks[0].Chunk.addr + uintptr(r.offset)
-		hi = min(hi, lo+uintptr(size))
+		lo := r.Start()
+		hi := min(r.whole().Hi, lo+uintptr(size))
 		spans = append(spans, Span{lo, hi})
 		size -= int64(hi - lo)
 		runs = slices.Delete(runs, opening, opening+1)
@@ -243,24 +238,16 @@ func (r *FreeRun) free() uintptr {
 	return r.chunks[0].Chunk.addr + uintptr(r.offset) + uintptr(r.Size)
 }
 
-// opens returns the bytes of r before the first whole chunk.
-func (r *FreeRun) opens() int64 {
-	if r.offset == 0 {
-		return 0
-	}
-	return min(r.chunks[0].Chunk.size-r.offset, r.Size)
-}
+// opens returns the bytes of r, which begins inside a chunk, before the first whole one.
+func (r *FreeRun) opens() int64 { return r.chunks[0].Chunk.size - r.offset }
 
 // closes returns the bytes of r from the first whole chunk on, without those in a taken chunk.
 func (r *FreeRun) closes(taken *Chunk) int64 {
 	lo, hi := r.whole().Lo, r.free()
-	if last := r.chunks[len(r.chunks)-1].Chunk; last == taken && last.addr < hi {
-		hi = last.addr
+	if last := r.chunks[len(r.chunks)-1].Chunk; last == taken {
+		hi = min(hi, last.addr)
 	}
-	if hi <= lo {
-		return 0
-	}
-	return int64(hi - lo)
+	return max(int64(hi-lo), 0)
 }
 
 // A Location is where parts of a block are side by side: in a stitch, if there is one, or at
