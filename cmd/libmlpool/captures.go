@@ -25,7 +25,8 @@ type captures struct {
 	mu        sync.RWMutex
 	routes    []route // of the open captures
 	byID      map[uint64]*captured
-	postponed []postponed // frees, until no capture is open
+	postponed []postponed     // frees, until no capture is open
+	past      allocator.Stats // of captures that are gone; its peaks are those of the whole pool while they were there
 }
 
 // A route is an open capture.
@@ -211,15 +212,28 @@ func (c *captures) freed(of *captured) error {
 func (c *captures) closeUnused(to *captured) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to.uses > 0 || c.byID[to.id] != to || c.open.Load() > 0 || to.alloc.Stats().Allocated > 0 {
+	if !c.unused(to) {
 		return nil
 	}
-	// The driver unmaps memory at once, even if work still uses it.
-	if err := c.pool.driver.Synchronize(); err != nil {
+	// The driver unmaps memory at once, even if work still uses it. Other requests go on meanwhile.
+	c.mu.Unlock()
+	err := c.pool.driver.Synchronize()
+	c.mu.Lock()
+	if err != nil || !c.unused(to) {
 		return err
 	}
+	last, with := to.alloc.Stats(), c.withPast(c.pool.base.Stats())
 	delete(c.byID, to.id)
-	return to.alloc.Close()
+	err = to.alloc.Close()
+	c.past = plus(c.past, last)
+	c.past.Allocated, c.past.Reserved = 0, 0
+	c.past.PeakAllocated, c.past.PeakReserved = with.PeakAllocated, with.PeakReserved
+	return err
+}
+
+// unused reports whether nothing needs the memory of to. Caller holds c.mu.
+func (c *captures) unused(to *captured) bool {
+	return to.uses == 0 && c.byID[to.id] == to && c.open.Load() == 0 && to.alloc.Stats().Allocated == 0
 }
 
 // trim returns the memory of id to the driver if its captures were all released and no block is live.
@@ -231,6 +245,25 @@ func (c *captures) trim(id uint64) error {
 		return nil
 	}
 	return c.closeUnused(to)
+}
+
+// forgetPeaks forgets the peaks of captures that are gone.
+func (c *captures) forgetPeaks() {
+	c.mu.Lock()
+	c.past.PeakAllocated, c.past.PeakReserved = 0, 0
+	c.mu.Unlock()
+}
+
+// setMaxBytes limits the memory of each id; 0: no limit.
+func (c *captures) setMaxBytes(bytes int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.options.MaxBytes, c.options.MaxFraction = bytes, 0
+	var errs []error
+	for _, to := range c.byID {
+		errs = append(errs, to.alloc.SetMaxBytes(bytes))
+	}
+	return errors.Join(errs...)
 }
 
 // list returns the captures of every id.

@@ -18,22 +18,38 @@ func (p *pool) stats() allocator.Stats {
 	_, taken := p.taken()
 	st.Allocs += taken
 	st.Frees += taken
-	for _, c := range p.captures.list() {
-		o := c.alloc.Stats()
-		st.Allocs += o.Allocs
-		st.Frees += o.Frees
-		st.Refused += o.Refused
-		st.DriverCalls += o.DriverCalls
-		st.DriverMallocs += o.DriverMallocs
-		st.HostWaits += o.HostWaits
-		st.Mappings += o.Mappings
-		st.Stitches += o.Stitches
-		st.Allocated += o.Allocated
-		st.PeakAllocated += o.PeakAllocated
-		st.Reserved += o.Reserved
-		st.PeakReserved += o.PeakReserved
+	c := &p.captures
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.withPast(st)
+}
+
+// withPast adds the counters of the captures, also of those that are gone. Caller holds c.mu.
+func (c *captures) withPast(st allocator.Stats) allocator.Stats {
+	for _, to := range c.byID {
+		st = plus(st, to.alloc.Stats())
 	}
+	peakAllocated, peakReserved := st.PeakAllocated, st.PeakReserved
+	st = plus(st, c.past)
+	st.PeakAllocated, st.PeakReserved = max(peakAllocated, c.past.PeakAllocated), max(peakReserved, c.past.PeakReserved)
 	return st
+}
+
+// plus returns the sums of two allocators' counters.
+func plus(a, b allocator.Stats) allocator.Stats {
+	a.Allocs += b.Allocs
+	a.Frees += b.Frees
+	a.Refused += b.Refused
+	a.DriverCalls += b.DriverCalls
+	a.DriverMallocs += b.DriverMallocs
+	a.HostWaits += b.HostWaits
+	a.Mappings += b.Mappings
+	a.Stitches += b.Stitches
+	a.Allocated += b.Allocated
+	a.PeakAllocated += b.PeakAllocated
+	a.Reserved += b.Reserved
+	a.PeakReserved += b.PeakReserved
+	return a
 }
 
 // memory returns the map of all memory.

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -29,6 +30,10 @@
 extern "C" int mlpool_torch_pool(int device, mlpool_pool **pool);
 extern "C" int mlpool_torch_find(int device, mlpool_pool **pool);
 extern "C" int mlpool_torch_limit(mlpool_pool *pool, size_t bytes);
+
+namespace c10::cuda {
+struct MemPoolContext; // of 2.6 alone
+}
 
 namespace mlpool {
 
@@ -53,6 +58,7 @@ struct block {
   Pool pool = kNoPool;
   enum { of_pool, of_driver, of_other } from = of_pool;
   std::shared_ptr<CUDAAllocator> other; // that has the memory of the MemPool
+  bool shared = false;                  // recordStream named another stream; only of_other
   Stack stack;
 };
 
@@ -62,6 +68,7 @@ class table {
   void put(void *ptr, block b);
   bool take(void *ptr, block *b); // removes it, and reports whether it was there
   bool get(void *ptr, block *b);
+  void share(void *ptr);
   std::unordered_map<void *, block> of(DeviceIndex device, const Pool *pool); // all pools if it is null
 
  private:
@@ -77,6 +84,7 @@ class table {
 struct private_pool {
   int uses = 0;
   std::shared_ptr<CUDAAllocator> other; // that the MemPool was made with
+  std::multimap<std::pair<cudaStream_t, size_t>, void *> kept; // freed memory of other, which queued work and graphs may use
   bool use_on_oom = false, no_split = false;
 };
 
@@ -90,11 +98,14 @@ struct device_state {
   std::mutex mutex;
   DeviceStats stats{};
   std::map<Pool, private_pool> pools;
-  std::vector<std::shared_ptr<const route>> routes;
+  std::shared_mutex filtering; // of routes, taken before mutex
+  std::vector<route> routes;
   std::atomic<int> open{0};   // routes
   double fraction = 1;
   std::atomic<bool> shared{false}, look{true}; // recordStream was called; statistics need the regions
 };
+
+using ranges = std::map<size_t, size_t>; // bytes by address
 
 // What recordHistory asked for.
 struct history {
@@ -106,10 +117,25 @@ struct history {
   size_t most = 1;
   std::unordered_set<int> skipped; // actions
   std::array<std::deque<TraceEntry>, kDevices> events;
-  std::array<std::map<size_t, size_t>, kDevices> segments; // bytes by address, as far as events say
+  std::array<std::array<ranges, 2>, kDevices> segments; // of cudaMalloc, and mapped, as far as events say
   std::array<int64_t, kDevices> changes{};
   std::deque<decltype(SnapshotInfo::external_annotations)::value_type> annotations;
 };
+
+// active_now returns the MemPool that the thread uses, of a version that does not pass it.
+struct active_pool {
+  Pool id = kNoPool;
+  CUDAAllocator *other = nullptr;
+};
+template <class Context>
+auto active_now(int) -> decltype(Context::getActiveMemPool()->id(), active_pool()) {
+  auto *pool = Context::getActiveMemPool();
+  return pool ? active_pool{pool->id(), pool->allocator()} : active_pool();
+}
+template <class Context>
+active_pool active_now(long) {
+  return {};
+}
 
 // later has the functions that only later versions of PyTorch declare with types that earlier ones lack.
 template <class Base, class = void>
@@ -142,7 +168,7 @@ class allocator final : public later<CUDAAllocator> {
   bool isEnabled() const override { return enabled_; }
 
   // Limits, and other devices and processes.
-  double getMemoryFraction(DeviceIndex device) override;
+  double getMemoryFraction(DeviceIndex device);
   void setMemoryFraction(double fraction, DeviceIndex device) override;
   void *getBaseAllocation(void *ptr, size_t *bytes) override;
   ShareableHandle shareIpcHandle(void *ptr) override;
@@ -154,7 +180,7 @@ class allocator final : public later<CUDAAllocator> {
   void beginAllocateToPool(DeviceIndex device, Pool pool, Filter filter) override;
   void endAllocateToPool(DeviceIndex device, Pool pool) override;
   void releasePool(DeviceIndex device, Pool pool) override;
-  int getPoolUseCount(DeviceIndex device, Pool pool) override;
+  int getPoolUseCount(DeviceIndex device, Pool pool);
   void ensureExistsAndIncrefPool(DeviceIndex device, Pool pool) { retain(device, pool, nullptr); }
   void createOrIncrefPool(DeviceIndex device, Pool pool, CUDAAllocator *other) { retain(device, pool, {std::shared_ptr<void>(), other}); }
   void createOrIncrefPool(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAllocator> other) { retain(device, pool, std::move(other)); }
@@ -170,7 +196,7 @@ class allocator final : public later<CUDAAllocator> {
   void resetAccumulatedStats(DeviceIndex device) override;
   void resetPeakStats(DeviceIndex device) override;
   void cacheInfo(DeviceIndex device, size_t *largest) override;
-  SnapshotInfo snapshot() { return snapshot(kNoPool, true); }
+  SnapshotInfo snapshot() { return snapshot(active_now<c10::cuda::MemPoolContext>(0).id, true); }
   SnapshotInfo snapshot(Pool pool) { return snapshot(pool, true); }
   SnapshotInfo snapshot(Pool pool, bool events);
   bool isHistoryEnabled() override { return history_.on; }
@@ -191,11 +217,14 @@ class allocator final : public later<CUDAAllocator> {
   void *malloc(size_t bytes, DeviceIndex device, cudaStream_t stream);
   int request(block *b, void **ptr);
   void free(void *ptr, const block &b);
-  bool make_room(DeviceIndex device);
+  bool make_room();
   [[noreturn]] void out_of_memory(const block &b, const Stack &stack, std::string advice);
-  std::shared_ptr<const route> route_of(DeviceIndex device, cudaStream_t stream);
+  Pool route_of(DeviceIndex device, cudaStream_t stream);
   void retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAllocator> other);
   private_pool &pool_of(DeviceIndex device, Pool pool); // whose mutex is held
+  void check_pool(DeviceIndex device, Pool pool);
+  int reuse(block *b, void **ptr);
+  int borrow(block *b, void **ptr);
   void record(bool on, CreateContextFn gather, size_t most, RecordContext stacks, bool clear, const Actions &skip);
   Stack stack_for(RecordContext level) const;
   bool notes() const { return history_.on || tracked_; } // somebody wants to hear of events
@@ -209,6 +238,7 @@ class allocator final : public later<CUDAAllocator> {
   table blocks_;
   history history_;
   std::mutex observers_; // of the two lists
+  std::mutex segments_;  // held while the pool's segments are compared with those before
   std::vector<OutOfMemoryObserver> oom_observers_;
   std::vector<AllocatorTraceTracker> trackers_;
   std::atomic<bool> tracked_{false};
@@ -216,8 +246,11 @@ class allocator final : public later<CUDAAllocator> {
   int count_ = 0; // of devices
 };
 
-// check throws the error of a call of mlpool.h.
+// check throws the error of a call of mlpool.h. warn prints it, unless it comes from a child of fork or a driver that ended.
 void check(int code);
+void warn(int code);
+// give_back frees memory of another allocator after all work of the device.
+void give_back(DeviceIndex device, const std::shared_ptr<CUDAAllocator> &other, void *ptr);
 // pool_at returns the pool of a device, or null if it has none and create is not set.
 mlpool_pool *pool_at(DeviceIndex device, bool create);
 // id_of makes one number of the two of a pool, of which one is 0; pool_of_id undoes it.

@@ -20,34 +20,39 @@ private_pool &allocator::pool_of(DeviceIndex device, Pool pool) {
   return found->second;
 }
 
-// route_of returns the innermost route that takes a request, or null. Filters may call CUDA, and throw.
-std::shared_ptr<const route> allocator::route_of(DeviceIndex device, cudaStream_t stream) {
+void allocator::check_pool(DeviceIndex device, Pool pool) {
+  std::lock_guard<std::mutex> lock(of(device).mutex);
+  (void)pool_of(device, pool);
+}
+
+// route_of returns the pool of the innermost route that takes a request, or kNoPool. Filters may call CUDA, and throw.
+Pool allocator::route_of(DeviceIndex device, cudaStream_t stream) {
   device_state &d = of(device);
-  std::vector<std::shared_ptr<const route>> routes;
-  {
-    std::lock_guard<std::mutex> lock(d.mutex);
-    routes = d.routes;
-  }
-  for (auto r = routes.rbegin(); r != routes.rend(); ++r)
-    if ((*r)->filter(stream)) return *r;
-  return nullptr;
+  std::shared_lock<std::shared_mutex> lock(d.filtering); // a filter is part of its graph, which may be destroyed after end
+  for (auto r = d.routes.rbegin(); r != d.routes.rend(); ++r)
+    if (r->filter(stream)) return r->pool;
+  return kNoPool;
 }
 
 void allocator::beginAllocateToPool(DeviceIndex device, Pool pool, Filter filter) {
   check(mlpool_capture_begin(pool_at(device, true), id_of(pool), nullptr, nullptr));
   device_state &d = of(device);
+  active_pool active = active_now<c10::cuda::MemPoolContext>(0);
+  std::unique_lock<std::shared_mutex> filtering(d.filtering);
   std::lock_guard<std::mutex> lock(d.mutex);
-  d.pools[pool].uses++;
-  d.routes.push_back(std::make_shared<const route>(route{pool, std::move(filter)}));
+  private_pool &p = d.pools[pool];
+  p.uses++;
+  if (active.id == pool && active.other && active.other != this) p.other = {std::shared_ptr<void>(), active.other};
+  d.routes.push_back({pool, std::move(filter)});
   d.open++;
 }
 
 void allocator::endAllocateToPool(DeviceIndex device, Pool pool) {
   device_state &d = of(device);
   {
-    std::lock_guard<std::mutex> lock(d.mutex);
+    std::unique_lock<std::shared_mutex> filtering(d.filtering);
     auto r = d.routes.rbegin();
-    while (r != d.routes.rend() && (*r)->pool != pool) ++r;
+    while (r != d.routes.rend() && r->pool != pool) ++r;
     TORCH_CHECK(r != d.routes.rend(), "endAllocatePool: not currently recording to mempool_id");
     d.routes.erase(std::next(r).base());
     d.open--;
@@ -64,13 +69,20 @@ void allocator::retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAlloca
   if (other && other.get() != this) p.other = std::move(other);
 }
 
+// releasePool is called by destructors, so it does not throw for what ends a process.
 void allocator::releasePool(DeviceIndex device, Pool pool) {
+  private_pool last;
   {
     device_state &d = of(device);
     std::lock_guard<std::mutex> lock(d.mutex);
-    if (--pool_of(device, pool).uses == 0) d.pools.erase(pool);
+    private_pool &p = pool_of(device, pool);
+    if (--p.uses == 0) {
+      last = std::move(p);
+      d.pools.erase(pool);
+    }
   }
-  check(mlpool_capture_release(pool_at(device, true), id_of(pool)));
+  for (auto &[key, ptr] : last.kept) give_back(device, last.other, ptr);
+  warn(mlpool_capture_release(pool_at(device, true), id_of(pool)));
 }
 
 int allocator::getPoolUseCount(DeviceIndex device, Pool pool) {
@@ -91,10 +103,7 @@ void allocator::setNoSplit(DeviceIndex device, Pool pool) {
 }
 
 bool allocator::checkPoolLiveAllocations(DeviceIndex device, Pool pool, const std::unordered_set<void *> &expected) {
-  {
-    std::lock_guard<std::mutex> lock(of(device).mutex);
-    (void)pool_of(device, pool);
-  }
+  check_pool(device, pool);
   auto live = blocks_.of(device, &pool);
   for (auto &[ptr, b] : live)
     if (!expected.count(ptr)) return false;
@@ -102,6 +111,7 @@ bool allocator::checkPoolLiveAllocations(DeviceIndex device, Pool pool, const st
 }
 
 std::shared_ptr<AllocatorState> allocator::getCheckpointState(DeviceIndex device, Pool pool) {
+  check_pool(device, pool);
   auto state = std::make_shared<checkpoint>();
   state->pool = pool;
   state->live = blocks_.of(device, &pool);
@@ -113,6 +123,7 @@ std::shared_ptr<AllocatorState> allocator::getCheckpointState(DeviceIndex device
 CheckpointDelta allocator::setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) {
   auto to = std::dynamic_pointer_cast<checkpoint>(state);
   TORCH_CHECK(to, "mlpool: the checkpoint is of another allocator");
+  check_pool(device, to->pool);
   CheckpointDelta delta;
   auto stays = [](const block &a, const block &b) { return a.bytes == b.bytes && a.stream == b.stream && a.from == b.from; };
   auto live = blocks_.of(device, &to->pool);
@@ -125,7 +136,6 @@ CheckpointDelta allocator::setCheckpointPoolState(DeviceIndex device, std::share
   }
   Stack stack = stack_for(RecordContext::STATE);
   for (auto &[ptr, b] : to->live) {
-    delta.dataptrs_allocd.emplace_back(ptr, ptr, raw_deleter(), c10::Device(c10::DeviceType::CUDA, device));
     auto now = live.find(ptr);
     if (now != live.end() && stays(now->second, b)) continue;
     TORCH_CHECK(b.from == block::of_pool, "mlpool: a checkpoint of a MemPool with an allocator of its own cannot be restored");
@@ -137,6 +147,8 @@ CheckpointDelta allocator::setCheckpointPoolState(DeviceIndex device, std::share
     if (notes()) note(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
     report(ptr, again, 1);
   }
+  // An error above must destroy no owner of a block.
+  for (auto &[ptr, b] : to->live) delta.dataptrs_allocd.emplace_back(ptr, ptr, raw_deleter(), c10::Device(c10::DeviceType::CUDA, device));
   return delta;
 }
 

@@ -30,6 +30,13 @@ void set(Stat &stat, size_t now) {
   if (now < before) stat.decrease(before - now);
 }
 
+template <class Stats>
+void set_parts(Stats &stats, const size_t (&now)[2]) {
+  set(stats[kAll], now[0] + now[1]);
+  set(stats[kSmallPool], now[0]);
+  set(stats[kLargePool], now[1]);
+}
+
 // active returns the statistics of blocks that are live, or wait for another stream after their free.
 template <class Stats>
 Stats active(Stats stats, const size_t (&waiting)[2]) {
@@ -143,10 +150,10 @@ std::vector<SegmentInfo> segments_of(table &blocks, DeviceIndex device, const Po
   return all;
 }
 
-// without returns the parts of ranges, given as bytes by address, that others do not have.
-std::map<size_t, size_t> without(const std::map<size_t, size_t> &ranges, const std::map<size_t, size_t> &others) {
-  std::map<size_t, size_t> rest;
-  for (auto [from, bytes] : ranges) {
+// without returns the parts of some ranges that others do not have.
+ranges without(const ranges &some, const ranges &others) {
+  ranges rest;
+  for (auto [from, bytes] : some) {
     size_t at = from, to = from + bytes;
     auto other = others.upper_bound(from);
     if (other != others.begin()) --other;
@@ -174,9 +181,16 @@ void allocator::count(const block &b, int sign) {
 // report tells PyTorch's profiler of a block.
 void allocator::report(void *ptr, const block &b, int sign) {
   if (!c10::memoryProfilingEnabled()) return;
-  DeviceStats s = getDeviceStats(b.device);
-  c10::reportMemoryUsageToProfiler(ptr, sign * static_cast<int64_t>(b.bytes), s.allocated_bytes[kAll].current, s.reserved_bytes[kAll].current,
-                                   c10::Device(c10::DeviceType::CUDA, b.device));
+  mlpool_stats now = {sizeof now};
+  mlpool_pool *p = nullptr;
+  if (mlpool_torch_find(b.device, &p) == MLPOOL_OK && p) (void)mlpool_get_stats(p, &now); // a free must not throw
+  int64_t allocated;
+  {
+    device_state &d = of(b.device);
+    std::lock_guard<std::mutex> lock(d.mutex);
+    allocated = d.stats.allocated_bytes[kAll].current;
+  }
+  c10::reportMemoryUsageToProfiler(ptr, sign * static_cast<int64_t>(b.bytes), allocated, now.reserved, c10::Device(c10::DeviceType::CUDA, b.device));
 }
 
 // getDeviceStats adds what the pool counts to what count counts. Memory that no small block has counts as large.
@@ -192,28 +206,30 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
   DeviceStats &s = d.stats;
   auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved);
   set(s.reserved_bytes[kAll], reserved);
-  set(s.reserved_bytes[kSmallPool], std::min(small, reserved));
-  set(s.reserved_bytes[kLargePool], reserved - std::min(small, reserved));
   s.reserved_bytes[kAll].peak = std::max(s.reserved_bytes[kAll].peak, now.reserved_peak);
-  size_t whole = 0, split = 0, split_bytes = 0, waiting[2] = {}, waiting_bytes[2] = {};
+  size_t whole[2] = {}, split[2] = {}, split_bytes[2] = {}, waiting[2] = {}, waiting_bytes[2] = {}, small_segments = 0;
   bool look = d.shared;
   for (const SegmentInfo &seg : segments) {
     look |= !seg.is_expandable;
-    whole += !seg.is_expandable;
+    whole[seg.is_large] += !seg.is_expandable;
+    small_segments += seg.is_large ? 0 : seg.total_size;
     for (const BlockInfo &b : seg.blocks) {
       bool free = !b.active && !seg.is_expandable && seg.blocks.size() > 1;
-      split += free;
-      split_bytes += free ? b.size : 0;
+      split[seg.is_large] += free;
+      split_bytes[seg.is_large] += free ? b.size : 0;
       waiting[seg.is_large] += b.active && !b.allocated;
       waiting_bytes[seg.is_large] += b.active && !b.allocated ? b.size : 0;
     }
   }
-  if (d.look && !segments.empty()) d.look = look;
-  for (int type : {static_cast<int>(kAll), static_cast<int>(kLargePool)}) {
-    set(s.segment[type], whole);
-    set(s.inactive_split[type], split);
-    set(s.inactive_split_bytes[type], split_bytes);
+  if (d.look && !segments.empty()) {
+    d.look = look;
+    small = small_segments;
   }
+  set(s.reserved_bytes[kSmallPool], std::min(small, reserved));
+  set(s.reserved_bytes[kLargePool], reserved - std::min(small, reserved));
+  set_parts(s.segment, whole);
+  set_parts(s.inactive_split, split);
+  set_parts(s.inactive_split_bytes, split_bytes);
   s.num_sync_all_streams = now.host_waits;
   s.num_device_alloc = now.driver_mallocs;
   s.max_split_size = -1;
@@ -305,8 +321,7 @@ void allocator::record(bool on, CreateContextFn gather, size_t most, RecordConte
   std::unordered_set<int> skipped;
   for (const std::string &action : skip) {
     auto known = std::find_if(std::begin(names), std::end(names), [&](auto &n) { return action == n.first; });
-    TORCH_CHECK(known != std::end(names), "mlpool: there is no action ", action);
-    skipped.insert(known->second);
+    if (known != std::end(names)) skipped.insert(known->second);
   }
   {
     std::lock_guard<std::mutex> lock(history_.mutex);
@@ -314,7 +329,7 @@ void allocator::record(bool on, CreateContextFn gather, size_t most, RecordConte
     history_.most = std::max<size_t>(most, 1);
     history_.stacks = on ? stacks : RecordContext::NEVER;
     history_.skipped = std::move(skipped);
-    if (!on || clear || stacks == RecordContext::NEVER) {
+    if (!on || clear) {
       for (auto &events : history_.events) events.clear();
       history_.annotations.clear();
     }
@@ -353,27 +368,30 @@ void allocator::note_segments(DeviceIndex device, const Stack &stack) {
   mlpool_pool *p = pool_at(device, false);
   mlpool_stats s = {sizeof s};
   if (!p) return;
+  // Two visits at once could end in the order in which they did not begin.
+  std::unique_lock<std::mutex> one(segments_);
   check(mlpool_get_stats(p, &s));
-  std::map<size_t, size_t> now, before;
-  {
-    std::lock_guard<std::mutex> lock(history_.mutex);
-    int64_t changes = s.driver_mallocs + s.mappings - s.reserved; // a release lowers reserved alone
-    if (std::exchange(history_.changes[device], changes) == changes) return;
-  }
+  int64_t changes = s.driver_mallocs + s.mappings - s.reserved; // a release lowers reserved alone
+  if (std::exchange(history_.changes[device], changes) == changes) return;
   std::vector<region> regions;
   check(mlpool_visit(p, see, &regions));
+  ranges now[2]; // of cudaMalloc, and mapped
   for (const region &r : regions) {
-    if (r.kind == MLPOOL_SEGMENT || r.kind == MLPOOL_UNMAPPED || r.mapped > 1) continue;
-    auto last = now.empty() ? now.end() : std::prev(now.end());
-    if (last != now.end() && last->first + last->second == r.addr) last->second += r.bytes;
-    else now[r.addr] = r.bytes;
+    if ((r.kind == MLPOOL_SEGMENT) != (r.mapped == 0) || r.kind == MLPOOL_UNMAPPED || r.mapped > 1) continue;
+    ranges &of = now[r.mapped];
+    auto last = of.empty() ? of.end() : std::prev(of.end());
+    if (r.mapped && last != of.end() && last->first + last->second == r.addr) last->second += r.bytes;
+    else of[r.addr] = r.bytes;
   }
-  {
-    std::lock_guard<std::mutex> lock(history_.mutex);
-    before = std::exchange(history_.segments[device], now);
+  ranges before[2];
+  for (int mapped : {0, 1}) before[mapped] = std::exchange(history_.segments[device][mapped], now[mapped]);
+  one.unlock();
+  for (int mapped : {0, 1}) {
+    for (auto [addr, bytes] : without(before[mapped], now[mapped]))
+      note(mapped ? TraceEntry::SEGMENT_UNMAP : TraceEntry::SEGMENT_FREE, device, addr, bytes, nullptr, kNoPool, stack);
+    for (auto [addr, bytes] : without(now[mapped], before[mapped]))
+      note(mapped ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_ALLOC, device, addr, bytes, nullptr, kNoPool, stack);
   }
-  for (auto [addr, bytes] : without(before, now)) note(TraceEntry::SEGMENT_UNMAP, device, addr, bytes, nullptr, kNoPool, stack);
-  for (auto [addr, bytes] : without(now, before)) note(TraceEntry::SEGMENT_MAP, device, addr, bytes, nullptr, kNoPool, stack);
 }
 
 void allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &values) {

@@ -58,6 +58,13 @@ bool table::take(void *ptr, block *b) {
   return true;
 }
 
+void table::share(void *ptr) {
+  shard &s = at(ptr);
+  std::lock_guard<std::mutex> lock(s.mutex);
+  auto found = s.blocks.find(ptr);
+  if (found != s.blocks.end()) found->second.shared = true;
+}
+
 bool table::get(void *ptr, block *b) {
   shard &s = at(ptr);
   std::lock_guard<std::mutex> lock(s.mutex);
@@ -77,6 +84,16 @@ std::unordered_map<void *, block> table::of(DeviceIndex device, const Pool *pool
 }
 
 void check(int code) { TORCH_CHECK(code == MLPOOL_OK, mlpool_error()); }
+
+void warn(int code) {
+  if (code != MLPOOL_OK && code != MLPOOL_ERROR_FORKED && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
+}
+
+void give_back(DeviceIndex device, const std::shared_ptr<CUDAAllocator> &other, void *ptr) {
+  c10::cuda::CUDAGuard guard(device);
+  (void)cudaDeviceSynchronize(); // a later call reports what failed
+  other->raw_delete(ptr);
+}
 
 mlpool_pool *pool_at(DeviceIndex device, bool create) {
   mlpool_pool *pool = nullptr;
@@ -132,18 +149,23 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   b.device = device;
   b.stream = stream;
   b.stack = stack;
-  if (d.open)
-    if (auto r = route_of(device, stream)) {
-      std::lock_guard<std::mutex> lock(d.mutex);
-      const private_pool &p = d.pools[r->pool];
-      b.pool = r->pool;
-      b.other = p.other;
-      if (p.no_split) b.bytes = round_up(b.bytes, kPage);
-    }
+  if (d.open && (b.pool = route_of(device, stream)) != kNoPool) {
+    std::lock_guard<std::mutex> lock(d.mutex);
+    const private_pool &p = pool_of(device, b.pool);
+    b.other = p.other;
+    if (p.no_split) b.bytes = round_up(b.bytes, kPage);
+  }
   void *ptr = nullptr;
   int code = request(&b, &ptr);
-  if (code == MLPOOL_ERROR_OUT_OF_MEMORY && make_room(device)) code = request(&b, &ptr);
-  if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, mlpool_error());
+  if (code == MLPOOL_ERROR_OUT_OF_MEMORY && make_room()) {
+    {
+      std::lock_guard<std::mutex> lock(d.mutex);
+      d.stats.num_alloc_retries++;
+    }
+    code = request(&b, &ptr);
+  }
+  if (code == MLPOOL_ERROR_OUT_OF_MEMORY && b.pool == kNoPool) code = borrow(&b, &ptr);
+  if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, b.from == block::of_pool ? mlpool_error() : "");
   check(code);
   blocks_.put(ptr, b);
   count(b, 1);
@@ -160,8 +182,7 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
 int allocator::request(block *b, void **ptr) {
   if (b->other) {
     b->from = block::of_other;
-    *ptr = b->other->raw_alloc_with_stream(b->bytes, b->stream);
-    return *ptr ? MLPOOL_OK : MLPOOL_ERROR_OUT_OF_MEMORY;
+    return reuse(b, ptr);
   }
   if (!enabled_) {
     b->from = block::of_driver;
@@ -175,26 +196,45 @@ int allocator::request(block *b, void **ptr) {
   return mlpool_alloc(pool, ptr, b->bytes, b->stream, kTag);
 }
 
-// make_room lets others free memory, and reports whether a request may succeed now.
-bool allocator::make_room(DeviceIndex device) {
-  bool freed = false;
-  for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
-  device_state &d = of(device);
+// reuse gets memory of another allocator: what was freed with that size on that stream, or new memory.
+int allocator::reuse(block *b, void **ptr) {
+  {
+    device_state &d = of(b->device);
+    std::lock_guard<std::mutex> lock(d.mutex);
+    auto &kept = pool_of(b->device, b->pool).kept;
+    auto found = kept.find({b->stream, b->bytes});
+    if (found != kept.end()) {
+      *ptr = found->second;
+      kept.erase(found);
+      return MLPOOL_OK;
+    }
+  }
+  *ptr = b->other->raw_alloc_with_stream(b->bytes, b->stream);
+  return *ptr ? MLPOOL_OK : MLPOOL_ERROR_OUT_OF_MEMORY;
+}
+
+// borrow gets memory of a MemPool that lends its own when memory is short.
+int allocator::borrow(block *b, void **ptr) {
+  device_state &d = of(b->device);
   std::vector<Pool> lent;
   {
     std::lock_guard<std::mutex> lock(d.mutex);
     for (auto &[pool, p] : d.pools)
-      if (p.use_on_oom) lent.push_back(pool);
+      if (p.use_on_oom && !p.other) lent.push_back(pool);
   }
   for (Pool pool : lent) {
-    mlpool_stats before = {sizeof before}, after = {sizeof after};
-    check(mlpool_get_stats(pool_at(device, true), &before));
-    check(mlpool_capture_trim(pool_at(device, true), id_of(pool)));
-    check(mlpool_get_stats(pool_at(device, true), &after));
-    freed |= after.reserved < before.reserved;
+    b->pool = pool;
+    int code = request(b, ptr);
+    if (code != MLPOOL_ERROR_OUT_OF_MEMORY) return code;
   }
-  std::lock_guard<std::mutex> lock(d.mutex);
-  d.stats.num_alloc_retries += freed;
+  b->pool = kNoPool;
+  return MLPOOL_ERROR_OUT_OF_MEMORY;
+}
+
+// make_room lets others free memory, and reports whether they did.
+bool allocator::make_room() {
+  bool freed = false;
+  for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
   return freed;
 }
 
@@ -243,24 +283,39 @@ void allocator::free(void *ptr, const block &b) {
   }
   report(ptr, b, -1);
   switch (b.from) {
-    case block::of_other: b.other->raw_delete(ptr); return;
+    case block::of_other: {
+      device_state &d = of(b.device);
+      std::unique_lock<std::mutex> lock(d.mutex);
+      auto p = d.pools.find(b.pool);
+      if (p != d.pools.end()) {
+        // Memory that another stream also used serves no request.
+        p->second.kept.emplace(std::pair(b.shared ? reinterpret_cast<cudaStream_t>(-1) : b.stream, b.bytes), ptr);
+        return;
+      }
+      lock.unlock();
+      give_back(b.device, b.other, ptr);
+      return;
+    }
     case block::of_driver: (void)cudaFree(ptr); return; // it may be the end of the process
     case block::of_pool: break;
   }
   mlpool_pool *pool = nullptr;
   int code = mlpool_torch_find(b.device, &pool);
   if (code == MLPOOL_OK) code = mlpool_free(pool, ptr, b.stream);
-  // At the end of the process, and in a child of fork, the driver frees nothing.
-  if (code != MLPOOL_OK && code != MLPOOL_ERROR_FORKED && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
+  warn(code); // at the end of the process, and in a child of fork, the driver frees nothing
 }
 
 void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
   if (!ptr.get() || ptr.get_deleter() != &delete_block) return; // memory of another process
   block b;
   TORCH_CHECK(blocks_.get(ptr.get(), &b), "No allocated block can be found");
-  if (b.stream == stream.stream() || b.from != block::of_pool) return;
+  if (b.stream == stream.stream() || b.from == block::of_driver) return;
+  if (b.from == block::of_other) return blocks_.share(ptr.get());
   device_state &d = of(b.device);
-  if (!d.shared.exchange(true)) d.look = true;
+  {
+    std::lock_guard<std::mutex> lock(d.mutex);
+    d.shared = d.look = true;
+  }
   check(mlpool_record_stream(pool_at(b.device, true), ptr.get(), stream.stream()));
 }
 
@@ -268,7 +323,8 @@ void allocator::emptyCache(Pool pool) {
   for (int i = 0; i < kDevices; i++) {
     mlpool_pool *p = pool_at(static_cast<DeviceIndex>(i), false);
     if (!p) continue;
-    check(pool == kNoPool ? mlpool_trim(p, 0) : mlpool_capture_trim(p, id_of(pool)));
+    if (pool == kNoPool) check(mlpool_trim(p, 0));
+    else warn(mlpool_capture_trim(p, id_of(pool))); // a destructor calls
     if (notes()) note_segments(static_cast<DeviceIndex>(i), stack_for(RecordContext::ALL));
   }
 }

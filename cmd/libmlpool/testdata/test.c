@@ -326,7 +326,11 @@ static void test_capture_ids(void) {
   CHECK(!mlpool_capture_retain(pool, 5) && !mlpool_capture_alloc(pool, 5, &a, 3 * MIB, NULL, "graph") && !mlpool_capture_release(pool, 5));
   reserved = stats(pool).reserved;
   CHECK(!mlpool_capture_begin(pool, 6, NULL, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_capture_end(pool, 6));
-  CHECK(stats(pool).reserved == reserved && !mlpool_capture_release(pool, 6) && stats(pool).reserved < reserved && !mlpool_destroy(pool));
+  mlpool_stats before = stats(pool), after;
+  CHECK(before.reserved == reserved && !mlpool_capture_release(pool, 6));
+  after = stats(pool);
+  CHECK(after.reserved < reserved && after.reserved_peak >= before.reserved_peak && after.allocs == before.allocs && after.driver_mallocs == before.driver_mallocs);
+  CHECK(!mlpool_reset_peaks(pool) && stats(pool).reserved_peak == after.reserved && !mlpool_destroy(pool));
 }
 
 static void test_peer(void) {

@@ -204,6 +204,11 @@ class TestTorch(unittest.TestCase):
         fails("there is no .*c\\+\\+: install")
         compiler('echo "in a.h"; echo "a.h:1: error: no member" >&2; exit 1')
         fails("a.h:1: error: no member$")
+        fails("a.h:1: error: no member$")
+        with open(at("calls")) as f:
+            self.assertEqual(len(f.readlines()), 2)  # two standards, once
+        for name in os.listdir(at("cache", "mlpool")):
+            os.unlink(at("cache", "mlpool", name))
         os.unlink(at("calls"))
         compiler('while [ "$1" != -o ]; do shift; done; echo made >"$2"')
         err = io.StringIO()
@@ -220,6 +225,7 @@ class TestTorch(unittest.TestCase):
         hooks = Hooks()
         torch = types.ModuleType("torch")
         torch._C = types.SimpleNamespace()
+        torch.version, torch.__version__ = types.SimpleNamespace(cuda=None), "9.9"
 
         class ExternalStream:
             def __new__(cls, stream_ptr, device=None):
@@ -234,6 +240,9 @@ class TestTorch(unittest.TestCase):
         sys.modules["torch"] = torch
         with self.assertRaisesRegex(RuntimeError, "install"):
             mlpool.stats()
+        with self.assertRaisesRegex(RuntimeError, "9.9 is built without CUDA"):
+            mlpool.install()
+        torch.version.cuda = "13.0"
         with self.assertRaisesRegex(mlpool.Error, "slack"):
             mlpool.install(slck=1)
         mlpool.install(plugin=True, trace_events=100, max_bytes=48 * MIB)

@@ -27,6 +27,11 @@ def choose(torch: Any, options: dict[str, Any], peers: bool = True) -> None:
         call("torch_options", option_list(options))
 
 
+def chosen() -> None:
+    """Note that the options are chosen."""
+    _made.append(None)
+
+
 def torch_allocator(**options: Any) -> Any:
     """Return the pool as a torch.cuda.memory.CUDAPluggableAllocator: for torch.cuda.memory.change_current_allocator, whose
     statistics and snapshots then do not work, or its allocator() for torch.cuda.MemPool. The first call may have options; all

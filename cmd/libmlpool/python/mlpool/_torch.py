@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, Union
 
 from . import _class
 from ._library import Stats, call, load
-from ._plugin import choose, torch_allocator
+from ._plugin import choose, chosen, torch_allocator
 from ._pool import Pool
 
 Device = Union[int, str, Any, None]  # as PyTorch names a device; None is the current one
@@ -28,6 +28,8 @@ def install(plugin: bool = False, **options: Any) -> None:
     import torch
     if _torch is not None:
         raise RuntimeError("mlpool: install() was called before")
+    if torch.version.cuda is None:
+        raise RuntimeError(f"mlpool: PyTorch {torch.__version__} is built without CUDA")
     if torch.cuda.is_initialized():
         raise RuntimeError("mlpool: PyTorch has used CUDA already: call mlpool.install() before the first CUDA call")
     if "MLPOOL_BUSY_SLACK" not in os.environ:
@@ -38,6 +40,7 @@ def install(plugin: bool = False, **options: Any) -> None:
         choose(torch, options, peers=False)
         try:
             _class.install(torch)
+            chosen()
         except _class.Unavailable as e:
             plugin = True
             print(f"mlpool: PyTorch's plugin interface serves, without what docs/pytorch.md says: {e}", file=sys.stderr)
@@ -45,19 +48,23 @@ def install(plugin: bool = False, **options: Any) -> None:
         torch.cuda.memory.change_current_allocator(torch_allocator(**options))
         _patch(torch)
     _torch = torch
-    if hasattr(torch.cuda, "ExternalStream"):
-        _note_streams(torch.cuda.ExternalStream)
+    _note_streams(torch.cuda)
 
 
-def _note_streams(external: Any) -> None:
+def _note_streams(cuda: Any) -> None:
     """Note the streams that others created, and may destroy."""
-    new = external.__new__
+    def noting(make: Any, place: int) -> Any:
+        def call_and_note(*arguments: Any, **keywords: Any) -> Any:
+            stream = arguments[place] if len(arguments) > place else next(v for k, v in keywords.items() if k.endswith("_ptr"))
+            call("torch_external", stream)
+            return make(*arguments, **keywords)
 
-    def create(cls: Any, stream_ptr: int, *arguments: Any, **keywords: Any) -> Any:
-        call("torch_external", stream_ptr)
-        return new(cls, stream_ptr, *arguments, **keywords)
+        return call_and_note
 
-    external.__new__ = create
+    if hasattr(cuda, "ExternalStream"):
+        cuda.ExternalStream.__new__ = noting(cuda.ExternalStream.__new__, 1)
+    if hasattr(cuda, "get_stream_from_external"):
+        cuda.get_stream_from_external = noting(cuda.get_stream_from_external, 0)
 
 
 def pool_of(device: Device = None) -> Pool:
