@@ -304,7 +304,7 @@ func (d uncaptured) WaitEvent(stream, event uintptr) error {
 	if err := d.check(stream); err != nil {
 		return err
 	}
-	return d.Driver.WaitEvent(stream, event)
+	return d.lasting.WaitEvent(stream, event)
 }
 
 // check returns an error if stream is being captured.
@@ -315,7 +315,7 @@ func (d uncaptured) check(stream uintptr) error {
 	if !d.lasts(stream) {
 		return errMayBeGone
 	}
-	captured, err := d.IsCapturing(stream)
+	captured, err := d.IsCapturing(handleOf(stream))
 	if err == nil && captured {
 		err = fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
 	}

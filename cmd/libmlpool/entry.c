@@ -17,8 +17,13 @@ static void in_child(void) { forked = 1; }
 // this library one whose thread-local variables must fit into what the program has left for such.
 static pthread_key_t last_error;
 
+// thread has a number of each thread that used its default stream, from 1 on.
+static pthread_key_t thread;
+static _Atomic(uintptr_t) threads;
+
 __attribute__((constructor)) static void begin(void) {
   pthread_key_create(&last_error, free);
+  pthread_key_create(&thread, NULL);
   pthread_atfork(NULL, NULL, in_child);
 }
 
@@ -51,9 +56,16 @@ static int refuse_fork(void) {
 
 #define NUMBER(pointer) ((uintptr_t)(pointer))
 
+uintptr_t entry_stream(uintptr_t stream) {
+  if (stream != PER_THREAD) return stream;
+  uintptr_t number = (uintptr_t)pthread_getspecific(thread);
+  if (!number) pthread_setspecific(thread, (void *)(number = ++threads));
+  return number << STREAM_BITS | PER_THREAD;
+}
+
 int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text) { return function((void *)arg, bytes, text); }
 
-int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return filter((void *)arg, (mlpool_stream)stream); }
+int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return filter((void *)arg, (mlpool_stream)entry_handle(stream)); }
 
 // fronts has the fronts of pools by handle. Pools beyond it have none, nor have those with a trace or limits
 // by tag, which must see every call.
@@ -151,16 +163,16 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
 }
 
 int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0, 0, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 0, 0, 0});
 }
 
 int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag) {
   WANT(alignment && !(alignment & (alignment - 1)), "the alignment is not a power of two");
-  return allocate(pool, ptr, (entry_request){bytes, alignment, NUMBER(stream), tag, 0, 0, 0});
+  return allocate(pool, ptr, (entry_request){bytes, alignment, entry_stream(NUMBER(stream)), tag, 0, 0, 0});
 }
 
 int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 1, 0, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 1, 0, 0});
 }
 
 static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
@@ -170,21 +182,23 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   if (f) {
     front_block frees[FRONT_BLOCKS];
     int count = 0;
-    switch (front_give(f, NUMBER(ptr), NUMBER(stream), frees, &count)) {
+    switch (front_give(f, NUMBER(ptr), entry_stream(NUMBER(stream)), frees, &count)) {
       case FRONT_KEPT: return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
       case FRONT_FREED_BEFORE: return freed_before();
     }
   }
-  return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), NUMBER(stream));
+  return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), entry_stream(NUMBER(stream)));
 }
 
 int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front *f = forked ? NULL : front_of(NUMBER(pool));
   if (f && front_keeps(f, NUMBER(ptr), 1)) return freed_before();
-  return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), NUMBER(stream));
+  return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), entry_stream(NUMBER(stream)));
 }
 
-int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) { return CALL(mlpool_go_release_stream, NUMBER(pool), NUMBER(stream)); }
+int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) {
+  return CALL(mlpool_go_release_stream, NUMBER(pool), entry_stream(NUMBER(stream)));
+}
 
 int mlpool_trim(mlpool_pool *pool, size_t keep) { return CALL(mlpool_go_trim, NUMBER(pool), keep); }
 
@@ -239,12 +253,12 @@ int mlpool_capture_retain(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_g
 
 int mlpool_capture_alloc(mlpool_pool *pool, uint64_t id, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id, "id is 0");
-  return allocate(pool, ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0, id, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 0, id, 0});
 }
 
 int mlpool_capture_alloc_at(mlpool_pool *pool, uint64_t id, void *ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id && ptr, "id is 0, or ptr is NULL");
-  return allocate(pool, &ptr, (entry_request){bytes, 1, NUMBER(stream), tag, 0, id, NUMBER(ptr)});
+  return allocate(pool, &ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 0, id, NUMBER(ptr)});
 }
 
 int mlpool_capture_trim(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_trim, NUMBER(pool), id); }
@@ -277,4 +291,4 @@ int mlpool_close_received(void *ptr) { return CALL(mlpool_go_close_received, NUM
 // What _torch.py needs of PyTorch's pools beyond torch.c.
 int mlpool_torch_limit(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_torch_limit, NUMBER(pool), bytes); }
 
-int mlpool_torch_external(mlpool_stream stream) { return CALL(mlpool_go_torch_external, NUMBER(stream)); }
+int mlpool_torch_external(mlpool_stream stream) { return CALL(mlpool_go_torch_external, entry_stream(NUMBER(stream))); }

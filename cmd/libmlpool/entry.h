@@ -19,6 +19,13 @@ typedef struct {
   uintptr_t at;  // where the block was before; 0: anywhere
 } entry_request;
 
+// A thread's default stream (cudaStreamPerThread) has the same handle in every thread, and is another stream in each. So
+// entry_stream gives it a number of the calling thread; other streams are their handles, whose lowest bits are 0.
+enum { PER_THREAD = 2, STREAM_BITS = 4 };
+uintptr_t entry_stream(uintptr_t stream);
+static inline int entry_is_per_thread(uintptr_t stream) { return (stream & ((1 << STREAM_BITS) - 1)) == PER_THREAD; }
+static inline uintptr_t entry_handle(uintptr_t stream) { return entry_is_per_thread(stream) ? PER_THREAD : stream; }
+
 // Calls of functions of the program, which Go cannot call itself.
 int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t bytes, char *text);
 void entry_visit(mlpool_visitor function, uintptr_t arg, const mlpool_region *region);

@@ -39,7 +39,7 @@ int mlpool_abi(void);
  * MLPOOL_ERROR_CLOSED. */
 typedef struct mlpool_pool mlpool_pool;
 
-/* A cudaStream_t or CUstream; NULL is the default stream. */
+/* A cudaStream_t or CUstream; NULL is the default stream. cudaStreamPerThread is the calling thread's. */
 typedef void *mlpool_stream;
 
 typedef enum {

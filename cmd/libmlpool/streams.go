@@ -2,6 +2,9 @@
 
 package main
 
+// #include "entry.h"
+import "C"
+
 import (
 	"errors"
 	"sync"
@@ -31,25 +34,36 @@ type lasting struct {
 	streams *streams
 }
 
-// lasts reports whether a stream lasts as long as the pool, as the default streams do.
+// lasts reports whether a stream lasts as long as the pool, as the default streams do. A thread can name only its own.
 func (d lasting) lasts(stream uintptr) bool {
-	const perThread = 2 // CU_STREAM_PER_THREAD; those below are CU_STREAM_LEGACY and 0
-	if stream <= perThread {
+	const legacy = 1 // CU_STREAM_LEGACY; 0 is the default stream
+	if stream <= legacy {
 		return true
+	}
+	if C.entry_is_per_thread(C.uintptr_t(stream)) != 0 {
+		return C.entry_stream(C.PER_THREAD) == C.uintptr_t(stream)
 	}
 	_, gone := mayBeGone.Load(stream)
 	return d.streams.allLast && !gone
 }
 
+// handleOf returns the driver's name of a stream.
+func handleOf(stream uintptr) uintptr { return uintptr(C.entry_handle(C.uintptr_t(stream))) }
+
 func (d lasting) RecordEvent(event, stream uintptr) error {
 	switch {
 	case d.lasts(stream):
-		return d.Driver.RecordEvent(event, stream)
+		return d.Driver.RecordEvent(event, handleOf(stream))
 	case d.streams.waits.Load() == 0:
 		d.streams.refused.Store(true)
 		return errMayBeGone
 	}
 	return d.Synchronize()
+}
+
+// WaitEvent makes the stream of a request wait, which is the calling thread's if it is a thread's default stream.
+func (d lasting) WaitEvent(stream, event uintptr) error {
+	return d.Driver.WaitEvent(handleOf(stream), event)
 }
 
 // waiting calls f, which may wait for the device.

@@ -257,6 +257,24 @@ static void test_sleep(void) {
   CHECK(!mlpool_alloc(pool, &b, 1, NULL, "b") && !mlpool_free(pool, b, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
+// Threads' default streams have one handle, and are not ordered after each other.
+static mlpool_stream const per_thread = (mlpool_stream)2;
+
+static void *alloc_per_thread(void *arg) {
+  void *b;
+  CHECK(!mlpool_alloc(arg, &b, 5 * MIB, per_thread, "t") && !mlpool_free(arg, b, per_thread));
+  return b;
+}
+
+static void test_per_thread(void) {
+  mlpool_pool *pool = create("segments=virtual");
+  void *a = alloc_per_thread(pool), *b;
+  pthread_t t;
+  CHECK(alloc_per_thread(pool) == a);
+  CHECK(!pthread_create(&t, NULL, alloc_per_thread, pool) && !pthread_join(t, &b) && b != a);
+  CHECK(!mlpool_destroy(pool));
+}
+
 static int only_7(void *arg, mlpool_stream stream) { return arg == &only_7 && stream == NULL; }
 
 static void test_captures(void) {
@@ -329,7 +347,8 @@ static void test_capture_ids(void) {
   mlpool_stats before = stats(pool), after;
   CHECK(before.reserved == reserved && !mlpool_capture_release(pool, 6));
   after = stats(pool);
-  CHECK(after.reserved < reserved && after.reserved_peak >= before.reserved_peak && after.allocs == before.allocs && after.driver_mallocs == before.driver_mallocs);
+  CHECK(after.reserved < reserved && after.reserved_peak >= before.reserved_peak && after.allocs == before.allocs &&
+        after.driver_mallocs == before.driver_mallocs);
   CHECK(!mlpool_reset_peaks(pool) && stats(pool).reserved_peak == after.reserved && !mlpool_destroy(pool));
 }
 
@@ -416,23 +435,11 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options},
-    {"blocks", test_blocks},
-    {"front", test_front},
-    {"release", test_release},
-    {"destroyed", test_destroyed},
-    {"counts", test_counts},
-    {"streams", test_streams},
-    {"refused sleep", test_refused_sleep},
-    {"reports", test_reports},
-    {"limits", test_limits},
-    {"sleep", test_sleep},
-    {"captures", test_captures},
-    {"capture ids", test_capture_ids},
-    {"peer", test_peer},
-    {"send", test_send},
-    {"threads", test_threads},
-    {"fork", test_fork},
+    {"options", test_options},         {"blocks", test_blocks}, {"front", test_front},           {"release", test_release},
+    {"destroyed", test_destroyed},     {"counts", test_counts}, {"streams", test_streams},       {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},         {"limits", test_limits}, {"sleep", test_sleep},           {"captures", test_captures},
+    {"capture ids", test_capture_ids}, {"peer", test_peer},     {"per thread", test_per_thread}, {"send", test_send},
+    {"threads", test_threads},         {"fork", test_fork},
 };
 
 // wanted reports whether the names, if there are any, include name.
