@@ -267,7 +267,7 @@ static void *alloc_per_thread(void *arg) {
 }
 
 static void test_per_thread(void) {
-  mlpool_pool *pool = create("segments=virtual");
+  mlpool_pool *pool = create(NULL);
   void *a = alloc_per_thread(pool), *b;
   pthread_t t;
   CHECK(alloc_per_thread(pool) == a);
