@@ -57,7 +57,7 @@ endif
 
 # Many packages wait for processes and time limits, so that more of them run at once than there are cores. The
 # collector runs when a process has half a GiB, and the linker leaves out what only debuggers read. make check vets.
-GO_TEST := go test -p $$((2 * $$(nproc 2>/dev/null || echo 1))) -vet=off -ldflags='-s -w' -timeout 30m
+GO_TEST := go test -p $$((2 * $$(nproc 2>/dev/null || echo 1))) -vet=off -ldflags='-s -w' -timeout 60m
 test: export GOGC ?= off
 test: export GOMEMLIMIT ?= 512MiB
 race: export GOGC ?= 400
