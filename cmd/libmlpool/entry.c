@@ -55,6 +55,7 @@ static int refuse_fork(void) {
   } while (0)
 
 #define NUMBER(pointer) ((uintptr_t)(pointer))
+#define STREAM(stream) entry_stream(NUMBER(stream))
 
 uintptr_t entry_stream(uintptr_t stream) {
   if (stream != PER_THREAD) return stream;
@@ -163,16 +164,16 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
 }
 
 int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 0, 0, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, STREAM(stream), tag, 0, 0, 0});
 }
 
 int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag) {
   WANT(alignment && !(alignment & (alignment - 1)), "the alignment is not a power of two");
-  return allocate(pool, ptr, (entry_request){bytes, alignment, entry_stream(NUMBER(stream)), tag, 0, 0, 0});
+  return allocate(pool, ptr, (entry_request){bytes, alignment, STREAM(stream), tag, 0, 0, 0});
 }
 
 int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 1, 0, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, STREAM(stream), tag, 1, 0, 0});
 }
 
 static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
@@ -182,23 +183,21 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   if (f) {
     front_block frees[FRONT_BLOCKS];
     int count = 0;
-    switch (front_give(f, NUMBER(ptr), entry_stream(NUMBER(stream)), frees, &count)) {
+    switch (front_give(f, NUMBER(ptr), STREAM(stream), frees, &count)) {
       case FRONT_KEPT: return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
       case FRONT_FREED_BEFORE: return freed_before();
     }
   }
-  return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), entry_stream(NUMBER(stream)));
+  return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), STREAM(stream));
 }
 
 int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front *f = forked ? NULL : front_of(NUMBER(pool));
   if (f && front_keeps(f, NUMBER(ptr), 1)) return freed_before();
-  return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), entry_stream(NUMBER(stream)));
+  return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), STREAM(stream));
 }
 
-int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) {
-  return CALL(mlpool_go_release_stream, NUMBER(pool), entry_stream(NUMBER(stream)));
-}
+int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) { return CALL(mlpool_go_release_stream, NUMBER(pool), STREAM(stream)); }
 
 int mlpool_trim(mlpool_pool *pool, size_t keep) { return CALL(mlpool_go_trim, NUMBER(pool), keep); }
 
@@ -253,12 +252,12 @@ int mlpool_capture_retain(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_g
 
 int mlpool_capture_alloc(mlpool_pool *pool, uint64_t id, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id, "id is 0");
-  return allocate(pool, ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 0, id, 0});
+  return allocate(pool, ptr, (entry_request){bytes, 1, STREAM(stream), tag, 0, id, 0});
 }
 
 int mlpool_capture_alloc_at(mlpool_pool *pool, uint64_t id, void *ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id && ptr, "id is 0, or ptr is NULL");
-  return allocate(pool, &ptr, (entry_request){bytes, 1, entry_stream(NUMBER(stream)), tag, 0, id, NUMBER(ptr)});
+  return allocate(pool, &ptr, (entry_request){bytes, 1, STREAM(stream), tag, 0, id, NUMBER(ptr)});
 }
 
 int mlpool_capture_trim(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_trim, NUMBER(pool), id); }
@@ -291,4 +290,4 @@ int mlpool_close_received(void *ptr) { return CALL(mlpool_go_close_received, NUM
 // What _torch.py needs of PyTorch's pools beyond torch.c.
 int mlpool_torch_limit(mlpool_pool *pool, size_t bytes) { return CALL(mlpool_go_torch_limit, NUMBER(pool), bytes); }
 
-int mlpool_torch_external(mlpool_stream stream) { return CALL(mlpool_go_torch_external, entry_stream(NUMBER(stream))); }
+int mlpool_torch_external(mlpool_stream stream) { return CALL(mlpool_go_torch_external, STREAM(stream)); }

@@ -179,7 +179,8 @@ int mlpool_wake(mlpool_pool *pool);
  * of captures with the same id gets, so a graph may use it whenever it is launched. Captures, one after the
  * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
  * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
- * are freed, and every capture during which one was freed is released too. The graph must not be running then. max_bytes limits the memory of each id by itself. */
+ * are freed, and every capture during which one was freed is released too. The graph must not be running then. max_bytes
+ * limits the memory of each id by itself. */
 typedef int (*mlpool_filter)(void *arg, mlpool_stream stream);
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg);
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id);
@@ -199,8 +200,8 @@ int mlpool_capture_trim(mlpool_pool *pool, uint64_t id);
  * the segment before it. Blocks cover their segment, by address. */
 typedef enum {
   MLPOOL_SEGMENT = 0,
-  MLPOOL_LIVE = 1,    /* handed out */
-  MLPOOL_FREE = 2,    /* on its stream */
+  MLPOOL_LIVE = 1,     /* handed out */
+  MLPOOL_FREE = 2,     /* on its stream */
   MLPOOL_WAITING = 3,  /* freed, while other streams still use it */
   MLPOOL_UNMAPPED = 4, /* without memory */
   MLPOOL_ELSEWHERE = 5 /* memory that is shown at another address */

@@ -48,6 +48,7 @@ using Actions = std::vector<std::string>;
 
 constexpr int kDevices = 64;
 constexpr Pool kNoPool = {0, 0};
+constexpr const char *kTag = "torch"; // of all blocks of the pool
 
 // A block is memory that PyTorch holds.
 struct block {
@@ -216,6 +217,7 @@ class allocator final : public later<CUDAAllocator> {
  private:
   void *malloc(size_t bytes, DeviceIndex device, cudaStream_t stream);
   int request(block *b, void **ptr);
+  void hold(void *ptr, const block &b);
   void free(void *ptr, const block &b);
   bool make_room();
   [[noreturn]] void out_of_memory(const block &b, const Stack &stack, std::string advice);

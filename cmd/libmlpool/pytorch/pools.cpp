@@ -139,13 +139,10 @@ CheckpointDelta allocator::setCheckpointPoolState(DeviceIndex device, std::share
     auto now = live.find(ptr);
     if (now != live.end() && stays(now->second, b)) continue;
     TORCH_CHECK(b.from == block::of_pool, "mlpool: a checkpoint of a MemPool with an allocator of its own cannot be restored");
-    check(mlpool_capture_alloc_at(pool_at(device, true), id_of(to->pool), ptr, b.bytes, b.stream, "torch"));
+    check(mlpool_capture_alloc_at(pool_at(device, true), id_of(to->pool), ptr, b.bytes, b.stream, kTag));
     block again = b;
     again.stack = stack;
-    blocks_.put(ptr, again);
-    count(again, 1);
-    if (notes()) note(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
-    report(ptr, again, 1);
+    hold(ptr, again);
   }
   // An error above must destroy no owner of a block.
   for (auto &[ptr, b] : to->live) delta.dataptrs_allocd.emplace_back(ptr, ptr, raw_deleter(), c10::Device(c10::DeviceType::CUDA, device));

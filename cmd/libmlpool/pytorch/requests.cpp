@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kUnit = 512;        // of the bytes of a block, as PyTorch counts them
 constexpr size_t kPage = 2 << 20;    // of a block of a MemPool that is not split
 constexpr size_t kMost = size_t{1} << 60;
-constexpr const char *kTag = "torch";
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -167,15 +166,18 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY && b.pool == kNoPool) code = borrow(&b, &ptr);
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, b.from == block::of_pool ? mlpool_error() : "");
   check(code);
-  blocks_.put(ptr, b);
-  count(b, 1);
-  if (notes()) {
-    note_segments(device, stack);
-    note(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(ptr), b.bytes, stream, b.pool, stack);
-  }
-  report(ptr, b, 1);
+  if (notes()) note_segments(device, stack);
+  hold(ptr, b);
   trace([&](const auto &python) { python->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr)); });
   return ptr;
+}
+
+// hold makes ptr a block that PyTorch holds.
+void allocator::hold(void *ptr, const block &b) {
+  blocks_.put(ptr, b);
+  count(b, 1);
+  if (notes()) note(TraceEntry::ALLOC, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, b.stack);
+  report(ptr, b, 1);
 }
 
 // request gets the memory of b.
