@@ -23,6 +23,7 @@ func FuzzSnapshot(f *testing.F) {
 	for _, claim := range []string{"\x8d" + long + "abc", "\x8e" + long + "abc", "\x95" + long + "N.", "Nr\xff\xff\xff\x7f."} {
 		f.Add(start + claim)
 	}
+	f.Add("\x80\x02(]((") // marks in a row, at the end
 	f.Add(start + strings.Repeat("(", 1<<20))
 	f.Add(header + strings.Repeat("x", 1<<22))
 	f.Fuzz(func(t *testing.T, text string) {

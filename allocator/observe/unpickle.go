@@ -67,32 +67,42 @@ func (p *unpickler) closeAll() error {
 		var err error
 		switch {
 		case p.stack[last].kind == dict && !p.stack[last].done: // without members
-			p.stack = p.stack[:last]
+			p.drop(last)
 		case last > bottom && p.stack[last-1].kind == list && (p.stack[last].kind == entries || p.stack[last].kind == list && !among):
 			err = p.fill(opAppend) // the only entry of a device, or the only device
 		case len(p.marks) == 0 && last == 2:
 			err = p.fill(opSetItem)
 		case len(p.marks) == 0:
-			p.stack = p.stack[:last]
+			p.drop(last)
 		case bottom < 2:
 			return p.ended
+		case p.stack[bottom-2].kind == mark: // a mark right behind another
+			p.drop(bottom - 1)
 		case p.stack[bottom-2].kind == list:
 			err = p.fill(opAppends)
 		case bottom == 2 && (last-bottom)%2 == 1:
 			err = p.fill(opSetItems)
 		case bottom == 2: // a key without its value
-			p.stack = p.stack[:last]
+			p.drop(last)
 		default:
-			p.stack, p.marks = p.stack[:bottom-2], p.marks[:len(p.marks)-1]
+			p.drop(bottom - 2)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if len(p.stack) == 0 {
+	if len(p.stack) == 0 || p.stack[0].kind == mark {
 		return p.ended
 	}
 	return nil
+}
+
+// drop takes the values from index from on off the stack, and the marks among them.
+func (p *unpickler) drop(from int) {
+	p.stack = p.stack[:from]
+	for last := len(p.marks) - 1; last >= 0 && p.marks[last] >= from; last-- {
+		p.marks = p.marks[:last]
+	}
 }
 
 // do runs one opcode.
