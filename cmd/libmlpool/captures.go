@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 )
 
 // captures has the allocators of work that is captured into CUDA graphs: one for each id, whose memory
-// serves nothing else.
+// serves nothing else. Those of tags are here too.
 type captures struct {
 	pool    *pool
 	options allocator.PoolOptions
@@ -25,6 +26,7 @@ type captures struct {
 	mu        sync.RWMutex
 	routes    []route // of the open captures
 	byID      map[uint64]*captured
+	byTag     map[string]*captured
 	postponed []postponed     // frees, until no capture is open
 	past      allocator.Stats // of captures that are gone; its peaks are those of the whole pool while they were there
 }
@@ -35,9 +37,10 @@ type route struct {
 	filter func(s allocator.Stream) bool // whether the work of s is captured; nil: the requests say so
 }
 
-// captured is the memory of the captures of one id.
+// captured is the memory of the captures of one id, or of a tag.
 type captured struct {
-	id    uint64
+	id    uint64 // 0: of a tag
+	tag   string
 	alloc *allocator.Pool
 	uses  int // by captures that were not released, and by those that hold it
 	holds []*captured
@@ -49,8 +52,16 @@ type postponed struct {
 	stream allocator.Stream
 }
 
-// of returns the captures that a request belongs to, or nil. No filter is called after end.
+// of returns the captures or the tag that a request belongs to, or nil. No filter is called after end.
 func (c *captures) of(r request) (*captured, error) {
+	if to, err := c.capturing(r); to != nil || err != nil || !r.tagged {
+		return to, err
+	}
+	return c.tagged(r.tag)
+}
+
+// capturing is of for captures.
+func (c *captures) capturing(r request) (*captured, error) {
 	if r.id == 0 && c.open.Load() == 0 {
 		return nil, nil
 	}
@@ -102,7 +113,11 @@ func (c *captures) use(id uint64) (*captured, error) {
 	}
 	to := c.byID[id]
 	if to == nil {
-		a, err := allocator.NewPool(lasting{c.pool.driver, &c.pool.streams}, c.options)
+		// Captured work keeps its addresses, and no stream waits for another for the sake of memory: a
+		// graph would repeat the wait.
+		o := c.options
+		o.KeepMapped, o.Reuse, o.GCThreshold = true, allocator.ReuseSameStream, 0
+		a, err := allocator.NewPool(lasting{c.pool.driver, &c.pool.streams}, o)
 		if err != nil {
 			return nil, err
 		}
@@ -254,26 +269,28 @@ func (c *captures) forgetPeaks() {
 	c.mu.Unlock()
 }
 
-// setMaxBytes limits the memory of each id; 0: no limit.
+// setMaxBytes limits the memory of each id and tag; 0: no limit.
 func (c *captures) setMaxBytes(bytes int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.options.MaxBytes, c.options.MaxFraction = bytes, 0
 	var errs []error
-	for _, to := range c.byID {
+	for _, to := range c.every() {
 		errs = append(errs, to.alloc.SetMaxBytes(bytes))
 	}
 	return errors.Join(errs...)
 }
 
-// list returns the captures of every id.
-func (c *captures) list() (all []*captured) {
+// list returns the captures of every id, and the tags.
+func (c *captures) list() []*captured {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, to := range c.byID {
-		all = append(all, to)
-	}
-	return all
+	return c.every()
+}
+
+// every is list for a caller that holds c.mu.
+func (c *captures) every() []*captured {
+	return slices.AppendSeq(slices.Collect(maps.Values(c.byID)), maps.Values(c.byTag))
 }
 
 // close returns the memory of all captures.

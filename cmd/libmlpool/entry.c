@@ -148,7 +148,7 @@ int mlpool_destroy(mlpool_pool *pool) {
 static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
   WANT(ptr, "ptr is NULL");
   front_block frees[FRONT_BLOCKS];
-  front *f = forked || r.id ? NULL : front_of(NUMBER(pool));
+  front *f = forked || r.id || r.tagged ? NULL : front_of(NUMBER(pool));
   int count = 0;
   uintptr_t addr = 0;
   if (f) {
@@ -239,6 +239,15 @@ int mlpool_snapshot(mlpool_pool *pool, const char *path) {
 int mlpool_sleep(mlpool_pool *pool, int keep) { return CALL(mlpool_go_sleep, NUMBER(pool), keep); }
 
 int mlpool_wake(mlpool_pool *pool) { return CALL(mlpool_go_wake, NUMBER(pool)); }
+
+int mlpool_tag_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
+  WANT(tag && *tag, "the tag is empty");
+  return allocate(pool, ptr, (entry_request){.bytes = bytes, .alignment = 1, .stream = STREAM(stream), .tag = tag, .tagged = 1});
+}
+
+int mlpool_tag_sleep(mlpool_pool *pool, const char *tag, int keep) { return CALL(mlpool_go_tag_sleep, NUMBER(pool), (char *)tag, keep); }
+
+int mlpool_tag_wake(mlpool_pool *pool, const char *tag) { return CALL(mlpool_go_tag_wake, NUMBER(pool), (char *)tag); }
 
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg) {
   return CALL(mlpool_go_capture_begin, NUMBER(pool), id, filter, NUMBER(arg));

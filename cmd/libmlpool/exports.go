@@ -186,7 +186,7 @@ func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, fr
 		p.freeAll(unsafe.Slice(frees, count))
 	}
 	addr, inCapture, err := p.allocate(request{
-		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at),
+		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at), r.tagged != 0,
 	})
 	if err != nil {
 		return fail(text, err)
@@ -230,7 +230,7 @@ func mlpool_go_release_stream(handle, stream C.uintptr_t, text *C.char) C.int {
 
 //export mlpool_go_trim
 func mlpool_go_trim(handle C.uintptr_t, keep C.size_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error { return p.alloc.Trim(size(keep)) })
+	return flushed(handle, text, func(p *pool) error { return p.trim(size(keep)) })
 }
 
 //export mlpool_go_reserve

@@ -70,11 +70,8 @@ func newPool(o options) (*pool, error) {
 		p.trace = allocator.NewTrace(p.alloc, o.traceEvents)
 		p.alloc = p.trace
 	}
-	// Captured work keeps its addresses, and no stream waits for another for the sake of memory: a
-	// graph would repeat the wait.
 	p.captures.options = o.pool
-	p.captures.options.KeepMapped, p.captures.options.Reuse = true, allocator.ReuseSameStream
-	p.captures.options.PreallocateBytes, p.captures.options.GCThreshold = 0, 0
+	p.captures.options.PreallocateBytes = 0
 	return p, nil
 }
 
@@ -100,11 +97,12 @@ type request struct {
 	try              bool    // neither wait nor call the driver
 	id               uint64  // of the captures whose memory it wants; 0: those that its stream belongs to
 	at               uintptr // where the block was before; 0: anywhere
+	tagged           bool    // it wants memory that serves only its tag
 }
 
 var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
 
-// allocate returns the address of a new block, and whether it is of a capture's memory.
+// allocate returns the address of a new block, and whether it is of the memory of a capture or a tag.
 func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 	if !p.used.Load() {
 		p.used.Store(true)
@@ -122,6 +120,9 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 		err = p.streams.waiting(func() error { b, err = p.allocateFrom(from, r); return err })
 	}
 	p.streams.done()
+	if c != nil && c.tag != "" && err != nil {
+		err = fmt.Errorf("mlpool: tag %q: %w", c.tag, err)
+	}
 	if err != nil {
 		return 0, false, err
 	}
@@ -253,7 +254,7 @@ type handler struct {
 
 // outOfMemory is the pool's callback before a request fails.
 func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
-	if p.streams.again() {
+	if p.streams.again() || p.makeRoom() {
 		return true
 	}
 	h := p.handler.Load()

@@ -49,7 +49,7 @@ typedef enum {
   MLPOOL_ERROR_WOULD_BLOCK = 3,   /* mlpool_try_alloc found no free block */
   MLPOOL_ERROR_UNKNOWN_BLOCK = 4, /* the pointer is not the first byte of a live block of the pool */
   MLPOOL_ERROR_CLOSED = 5,        /* the pool was destroyed */
-  MLPOOL_ERROR_ASLEEP = 6,        /* between mlpool_sleep and mlpool_wake */
+  MLPOOL_ERROR_ASLEEP = 6,        /* between mlpool_sleep and mlpool_wake, of all or of a tag */
   MLPOOL_ERROR_UNSUPPORTED = 7,   /* the device, the driver or the pool's options cannot */
   MLPOOL_ERROR_NO_DRIVER = 8,     /* there is no CUDA driver */
   MLPOOL_ERROR_DRIVER = 9,        /* the CUDA driver refused a call */
@@ -173,6 +173,16 @@ int mlpool_snapshot(mlpool_pool *pool, const char *path);
  * the memory with NCCL and for RDMA must be undone first: they would stay with the old memory. */
 int mlpool_sleep(mlpool_pool *pool, int keep);
 int mlpool_wake(mlpool_pool *pool);
+
+/* Memory by tag. mlpool_tag_alloc is mlpool_alloc from memory that serves only mlpool_tag_alloc with an equal tag, or from that
+ * of an open capture whose filter takes the stream. mlpool_tag_sleep and mlpool_tag_wake are mlpool_sleep and mlpool_wake
+ * of the memory of one tag, while all other memory may be used; sleep waits for all work on the device. mlpool_sleep and
+ * mlpool_wake are of the memory of all tags too. For a tag that had no request the error lists those that had. Unused memory
+ * of tags is returned by every mlpool_trim, and before another request fails. max_bytes limits the memory of each tag by
+ * itself, and a pool with mlpool_set_tag_limit has no mlpool_tag_alloc. */
+int mlpool_tag_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag);
+int mlpool_tag_sleep(mlpool_pool *pool, const char *tag, int keep);
+int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
 
 /* Allocations of work that is captured into CUDA graphs. Between mlpool_capture_begin and
  * mlpool_capture_end, requests for whose stream filter returns nonzero get memory that no request outside

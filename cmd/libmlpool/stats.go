@@ -26,7 +26,7 @@ func (p *pool) stats() allocator.Stats {
 
 // withPast adds the counters of the captures, also of those that are gone. Caller holds c.mu.
 func (c *captures) withPast(st allocator.Stats) allocator.Stats {
-	for _, to := range c.byID {
+	for _, to := range c.every() {
 		st = plus(st, to.alloc.Stats())
 	}
 	peakAllocated, peakReserved := st.PeakAllocated, st.PeakReserved
@@ -82,8 +82,15 @@ type report struct {
 	Reserved      int64                `json:"reserved"`
 	ReservedPeak  int64                `json:"reserved_peak"`
 	ByTag         []allocator.TagBytes `json:"by_tag"`
-	ByStream      []streamReport       `json:"by_stream"` // outside of captures
-	BySize        []sizeReport         `json:"by_size"`   // outside of captures
+	MemoryByTag   []tagReport          `json:"memory_by_tag"`
+	ByStream      []streamReport       `json:"by_stream"` // outside of captures and tags
+	BySize        []sizeReport         `json:"by_size"`   // outside of captures and tags
+}
+
+// A tagReport has the memory that serves one tag.
+type tagReport struct {
+	Tag      string `json:"tag"`
+	Reserved int64  `json:"reserved"`
 }
 
 // A streamReport has the memory of one stream.
@@ -113,6 +120,11 @@ func (p *pool) report() report {
 		Allocs: st.Allocs, Frees: st.Frees, Refused: st.Refused, DriverCalls: st.DriverCalls, DriverMallocs: st.DriverMallocs,
 		HostWaits: st.HostWaits, Mappings: st.Mappings, Stitches: st.Stitches, Allocated: st.Allocated,
 		AllocatedPeak: st.PeakAllocated, Reserved: st.Reserved, ReservedPeak: st.PeakReserved, ByTag: allocator.ByTag(live),
+	}
+	for _, c := range p.captures.list() {
+		if c.tag != "" {
+			r.MemoryByTag = append(r.MemoryByTag, tagReport{c.tag, c.alloc.Stats().Reserved})
+		}
 	}
 	d := p.base.Detail()
 	for _, s := range d.ByStream {

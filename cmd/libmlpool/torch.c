@@ -117,7 +117,22 @@ static pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
 // matching has the capture that a thread's request belongs to.
 static pthread_key_t matching;
 
-__attribute__((constructor)) static void begin(void) { pthread_key_create(&matching, NULL); }
+// tagged has the tag of a thread's requests, or NULL.
+static pthread_key_t tagged;
+
+__attribute__((constructor)) static void begin(void) {
+  pthread_key_create(&matching, NULL);
+  pthread_key_create(&tagged, NULL);
+}
+
+// mlpool_torch_tag makes the memory of a tag serve the thread's requests; NULL: that of no tag. The text must last.
+int mlpool_torch_tag(const char *tag) { return pthread_setspecific(tagged, tag) ? MLPOOL_ERROR_INVALID : MLPOOL_OK; }
+
+// mlpool_torch_request allocates for PyTorch, outside of captures that it knows.
+int mlpool_torch_request(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream) {
+  const char *tag = pthread_getspecific(tagged);
+  return tag ? mlpool_tag_alloc(pool, ptr, bytes, stream, tag) : mlpool_alloc(pool, ptr, bytes, stream, "torch");
+}
 
 static void unlock(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
 
@@ -146,7 +161,7 @@ void *mlpool_torch_alloc(ssize_t bytes, int device, void *stream) {
   if (bytes == 0) return NULL;
   match(device, stream);
   int code = bytes < 0 ? MLPOOL_ERROR_INVALID : mlpool_torch_pool(device, &pool);
-  if (!code) code = mlpool_alloc(pool, &ptr, (size_t)bytes, stream, "torch");
+  if (!code) code = mlpool_torch_request(pool, &ptr, (size_t)bytes, stream);
   if (code) {
     throw_error(code, mlpool_error());
     fprintf(stderr, "%s\n", mlpool_error());

@@ -30,6 +30,7 @@
 extern "C" int mlpool_torch_pool(int device, mlpool_pool **pool);
 extern "C" int mlpool_torch_find(int device, mlpool_pool **pool);
 extern "C" int mlpool_torch_limit(mlpool_pool *pool, size_t bytes);
+extern "C" int mlpool_torch_request(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream);
 
 namespace c10::cuda {
 struct MemPoolContext; // of 2.6 alone
@@ -48,7 +49,7 @@ using Actions = std::vector<std::string>;
 
 constexpr int kDevices = 64;
 constexpr Pool kNoPool = {0, 0};
-constexpr const char *kTag = "torch"; // of all blocks of the pool
+constexpr const char *kTag = "torch"; // of all blocks of captures and MemPools
 
 // A block is memory that PyTorch holds.
 struct block {

@@ -195,7 +195,7 @@ int allocator::request(block *b, void **ptr) {
   }
   mlpool_pool *pool = pool_at(b->device, true);
   if (b->pool != kNoPool) return mlpool_capture_alloc(pool, id_of(b->pool), ptr, b->bytes, b->stream, kTag);
-  return mlpool_alloc(pool, ptr, b->bytes, b->stream, kTag);
+  return mlpool_torch_request(pool, ptr, b->bytes, b->stream);
 }
 
 // reuse gets memory of another allocator: what was freed with that size on that stream, or new memory.

@@ -301,6 +301,44 @@ static void test_captures(void) {
   CHECK(!mlpool_free(pool, c, NULL) && !mlpool_destroy(pool));
 }
 
+static void test_tags(void) {
+  mlpool_pool *pool = create("segments=virtual,max_bytes=67108864");
+  void *weights, *cache, *other, *a;
+  FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, ""), MLPOOL_ERROR_INVALID, "empty");
+  FAILS(mlpool_tag_sleep(pool, "x", 0), MLPOOL_ERROR_INVALID, "tag \"x\" has no memory: there are []");
+  CHECK(!mlpool_tag_alloc(pool, &weights, 5 * MIB, NULL, "weights") && !mlpool_tag_alloc(pool, &cache, 8 * MIB, NULL, "cache"));
+  CHECK(!mlpool_alloc(pool, &other, MIB, NULL, "cache") && stats(pool).allocs == 3);
+  memset(weights, 7, 5 * MIB), memset(other, 9, MIB); // an emulated device's memory is the host's
+  FAILS(mlpool_tag_wake(pool, "x"), MLPOOL_ERROR_INVALID, "there are [cache, weights]");
+  int64_t reserved = stats(pool).reserved;
+  CHECK(!mlpool_tag_sleep(pool, "weights", 1) && !mlpool_tag_sleep(pool, "cache", 0) && !mlpool_tag_sleep(pool, "cache", 1));
+  CHECK(stats(pool).reserved <= reserved - 13 * MIB && *(char *)other == 9);
+  FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, "cache"), MLPOOL_ERROR_ASLEEP, "tag \"cache\": ");
+  CHECK(!mlpool_tag_alloc(pool, &a, MIB, NULL, "more") && !mlpool_free(pool, a, NULL) && keeps(pool, NULL));
+  CHECK(!mlpool_tag_wake(pool, "weights") && ((char *)weights)[5 * MIB - 1] == 7 && mlpool_tag_alloc(pool, &a, 1, NULL, "cache"));
+  CHECK(!mlpool_sleep(pool, 1) && stats(pool).reserved == 0 && !mlpool_wake(pool) && *(char *)weights == 7 && *(char *)other == 9);
+  memset(cache, 1, 8 * MIB);
+  // Freed memory serves its tag, until a trim.
+  CHECK(!mlpool_free(pool, cache, NULL) && !mlpool_tag_alloc(pool, &a, 8 * MIB, NULL, "cache") && a == cache && !mlpool_free(pool, a, NULL));
+  CHECK(!mlpool_free(pool, weights, NULL) && !mlpool_free(pool, other, NULL) && !mlpool_trim(pool, 0) && stats(pool).reserved == 0);
+  // An open capture has requests of its own.
+  CHECK(!mlpool_capture_begin(pool, 7, only_7, &only_7) && !mlpool_tag_alloc(pool, &a, MIB, NULL, "cache") && !mlpool_capture_end(pool, 7));
+  CHECK(!mlpool_tag_sleep(pool, "cache", 0) && memset(a, 0, MIB));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
+  // All requests, and a wake, get what others do not use. Two blocks are more than the device has.
+  size_t large = (size_t)17 << 30;
+  pool = create("segments=virtual");
+  CHECK(!mlpool_tag_alloc(pool, &cache, large, NULL, "cache") && !mlpool_free(pool, cache, NULL));
+  CHECK(!mlpool_alloc(pool, &other, large, NULL, "x") && mlpool_tag_alloc(pool, &a, large, NULL, "cache") == MLPOOL_ERROR_OUT_OF_MEMORY);
+  CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_alloc(pool, &cache, large, NULL, "cache") && !mlpool_tag_sleep(pool, "cache", 0));
+  CHECK(!mlpool_alloc(pool, &other, large, NULL, "x") && mlpool_tag_wake(pool, "cache") == MLPOOL_ERROR_OUT_OF_MEMORY);
+  CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_wake(pool, "cache") && !mlpool_free(pool, cache, NULL) && !mlpool_destroy(pool));
+  pool = create(NULL);
+  CHECK(!mlpool_set_tag_limit(pool, "a", MIB));
+  FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, "a"), MLPOOL_ERROR_UNSUPPORTED, "limits by tag");
+  CHECK(!mlpool_destroy(pool));
+}
+
 typedef struct {
   void *wanted;
   uint64_t segment, id; // of the segment before, and of the wanted block
@@ -435,11 +473,11 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options},         {"blocks", test_blocks}, {"front", test_front},           {"release", test_release},
-    {"destroyed", test_destroyed},     {"counts", test_counts}, {"streams", test_streams},       {"refused sleep", test_refused_sleep},
-    {"reports", test_reports},         {"limits", test_limits}, {"sleep", test_sleep},           {"captures", test_captures},
-    {"capture ids", test_capture_ids}, {"peer", test_peer},     {"per thread", test_per_thread}, {"send", test_send},
-    {"threads", test_threads},         {"fork", test_fork},
+    {"options", test_options},     {"blocks", test_blocks},           {"front", test_front},     {"release", test_release},
+    {"destroyed", test_destroyed}, {"counts", test_counts},           {"streams", test_streams}, {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},     {"limits", test_limits},           {"sleep", test_sleep},     {"tags", test_tags},
+    {"captures", test_captures},   {"capture ids", test_capture_ids}, {"peer", test_peer},       {"per thread", test_per_thread},
+    {"send", test_send},           {"threads", test_threads},         {"fork", test_fork},
 };
 
 // wanted reports whether the names, if there are any, include name.

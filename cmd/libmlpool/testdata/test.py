@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 import unittest.mock
@@ -83,6 +84,38 @@ class TestPool(unittest.TestCase):
         self.assertEqual(ctypes.string_at(a, 5 * MIB), b"\x2a" * (5 * MIB))
         pool.free(a)
         pool.close()
+
+    def test_tags(self):
+        with mlpool.Pool(segments="virtual") as pool:
+            weights, cache = (pool.alloc(4 * MIB, tag=t, separate=True) for t in ("weights", "cache"))
+            label = pool.alloc(MIB, tag="cache")
+            ctypes.memset(weights, 42, 4 * MIB)
+            ctypes.memset(label, 7, MIB)
+            asleep = lambda: [m["tag"] for m in pool.report()["memory_by_tag"] if m["reserved"] == 0]
+            with self.assertRaisesRegex(mlpool.Error, r"^mlpool: there is no tag 'x': there are \['cache', 'weights'\]$"):
+                pool.sleep(tags="x", keep=["weights"])
+            self.assertEqual(asleep(), [])
+            pool.sleep(tags=["cache"], keep=["weights"])
+            self.assertEqual((sorted(asleep()), ctypes.string_at(label, MIB)), (["cache", "weights"], b"\x07" * MIB))
+            with self.assertRaisesRegex(mlpool.Error, '^mlpool: tag "cache": .* asleep'):
+                pool.alloc(1, tag="cache", separate=True)
+            pool.free(label)
+            pool.wake("weights")
+            self.assertEqual((asleep(), ctypes.string_at(weights, 4 * MIB)), (["cache"], b"\x2a" * (4 * MIB)))
+            pool.wake()
+            pool.free(cache)
+            for sleep in (lambda: pool.sleep(tags=["weights", "cache"]), lambda: pool.sleep(keep="weights"), pool.sleep):
+                sleep()
+                self.assertIn("weights", asleep())
+                pool.wake()
+                self.assertEqual(ctypes.string_at(weights, 4 * MIB), b"\x2a" * (4 * MIB))
+            pool.sleep(tags=["cache"], keep=False)
+            self.assertEqual(asleep(), ["cache"])
+            with self.assertRaisesRegex(ValueError, "alignment"):
+                pool.alloc(1, tag="weights", separate=True, alignment=4096)
+            with self.assertRaisesRegex(mlpool.Error, "tag is empty"):
+                pool.alloc(1, separate=True)
+            pool.free(weights)
 
     def test_send(self):
         pool = mlpool.Pool(segments="virtual", shareable=True)
@@ -221,6 +254,54 @@ class TestTorch(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             self.assertNotEqual(_class.compiled(torch), made[0])
 
+    def check_tags(self, alloc, free):
+        """Tags are a thread's, and have memory on every device."""
+        blocks = []
+
+        @mlpool.tag("weights")
+        def load():
+            blocks.extend((alloc(4 * MIB, device, None), 4 * MIB, device) for device in (0, 1))
+
+        def here():
+            blocks.append((alloc(MIB, 0, None), MIB, 0))
+
+        load()
+        with mlpool.tag("empty"), mlpool.tag("cache"):
+            with mlpool.tag("weights"):
+                load()
+            here()
+            thread = threading.Thread(target=here)
+            thread.start()
+            thread.join()
+        here()
+        for address, size, _ in blocks:
+            ctypes.memset(address, 42, size)
+        memory = lambda device: {m["tag"]: m["reserved"] > 0 for m in mlpool.report(device)["memory_by_tag"]}
+        self.assertEqual((memory(0), memory(1)), ({"weights": True, "cache": True}, {"weights": True}))
+        with self.assertRaisesRegex(mlpool.Error, r"no tag 'y': there are \['cache', 'empty', 'weights'\]"):
+            mlpool.sleep(tags=["empty", "y"])
+        mlpool.sleep(tags=["cache", "empty"], keep=["weights"])
+        self.assertEqual((memory(0), memory(1)), ({"weights": False, "cache": False}, {"weights": False}))
+        with mlpool.tag("cache"):
+            self.assertIsNone(alloc(MIB, 0, None))
+        here()
+        mlpool.wake(tags="weights", device=1)
+        self.assertEqual((memory(0), memory(1)), ({"weights": False, "cache": False}, {"weights": True}))
+        mlpool.wake(tags=["weights", "empty"])
+        self.assertEqual(memory(0), {"weights": True, "cache": False})
+        for device in (None, 1):
+            mlpool.sleep(device=device)
+            self.assertEqual([mlpool.stats(i)["reserved"] > 0 for i in (0, 1)], [device == 1, False])
+            mlpool.wake()
+        cache = blocks.pop(4)
+        free(cache[0], MIB, 0, None)
+        for i, (address, size, device) in enumerate(blocks):
+            if i != len(blocks) - 1:
+                self.assertEqual(ctypes.string_at(address, size), b"\x2a" * size)
+            free(address, size, device, None)
+        with self.assertRaises(ValueError):
+            mlpool.tag("")
+
     def test_install(self):
         hooks = Hooks()
         torch = types.ModuleType("torch")
@@ -240,6 +321,9 @@ class TestTorch(unittest.TestCase):
         sys.modules["torch"] = torch
         with self.assertRaisesRegex(RuntimeError, "install"):
             mlpool.stats()
+        for f in (mlpool.sleep, mlpool.wake, mlpool.tag("x").__enter__):
+            with self.assertRaisesRegex(RuntimeError, "install"):
+                f()
         with self.assertRaisesRegex(RuntimeError, "9.9 is built without CUDA"):
             mlpool.install()
         torch.version.cuda = "13.0"
@@ -291,6 +375,7 @@ class TestTorch(unittest.TestCase):
             pass
         self.assertEqual((used.used, there.used), ([("begin", 0), ("end", 0)] * 2, [("begin", 1), ("end", 1)]))
         free(a, 3 * MIB, 0, None)
+        self.check_tags(alloc, free)
         mlpool.empty_cache()
         self.assertEqual(mlpool.stats()["reserved"], 0)
         torch._C._cuda_resetPeakMemoryStats(0)

@@ -278,6 +278,52 @@ def sleeping():
     print(f"sleep: {times[0]:.2f} GiB given back, {times[1]:.1f} ms to sleep, {times[2]:.1f} ms to wake")
 
 
+def tags(**options):
+    """A graph reads weights that slept and came back; the cache sleeps and others work on."""
+    mlpool, torch = install(**options)
+    x = torch.ones(64, 1024, device="cuda")
+    torch.mm(x, x.t())  # cuBLAS allocates
+    with mlpool.tag("weights"):
+        w = torch.full((1024, 64 * 1024), 2.0, device="cuda")
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            y = x @ w
+    with mlpool.tag("cache"):
+        cache = torch.zeros(256 * MIB, dtype=torch.uint8, device="cuda")
+    g.replay()
+    want, address, free = y[0, 0].item(), w.data_ptr(), torch.cuda.mem_get_info()[0]
+    assert all(m["reserved"] >= 256 * MIB for m in mlpool.report()["memory_by_tag"])
+    mlpool.sleep(tags=["cache"], keep=["weights"])
+    assert torch.cuda.mem_get_info()[0] - free >= 512 * MIB
+    assert y[0, 0].item() == want == 2048 and (x + 1).sum().item() == 2 * x.numel()
+    try:
+        with mlpool.tag("cache"):
+            torch.empty(1, device="cuda")
+        raise AssertionError("allocated while asleep")
+    except RuntimeError as e:
+        assert 'tag "cache"' in str(e) and "asleep" in str(e), e
+    mlpool.wake(tags=["weights"])
+    y.zero_()
+    g.replay()
+    assert y[0, 0].item() == want and w.data_ptr() == address
+    mlpool.wake(tags=["cache"])
+    assert cache.zero_().sum().item() == 0
+    reserved = torch.cuda.memory_reserved()
+    del cache
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= reserved - 256 * MIB
+
+
+@test
+def tags_sleep():
+    tags()
+
+
+@test
+def tags_sleep_plugin():
+    tags(plugin=True)
+
+
 class Numbers:
     def __len__(self):
         return 64

@@ -28,10 +28,10 @@ from ._arrays import cupy_allocator, rmm_resource
 from ._library import Error, OutOfMemoryError, get_include
 from ._plugin import pool, torch_allocator
 from ._pool import Pool, receive
-from ._torch import empty_cache, install, on_out_of_memory, report, sleep, snapshot, stats, wake
+from ._torch import empty_cache, install, on_out_of_memory, report, sleep, snapshot, stats, tag, wake
 
 __version__ = "0.0.0"
 
 __all__ = ["Error", "OutOfMemoryError", "Pool", "cupy_allocator", "empty_cache", "get_include", "install",
-           "on_out_of_memory", "pool", "receive", "report", "rmm_resource", "sleep", "snapshot", "stats",
+           "on_out_of_memory", "pool", "receive", "report", "rmm_resource", "sleep", "snapshot", "stats", "tag",
            "torch_allocator", "wake"]

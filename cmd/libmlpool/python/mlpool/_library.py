@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 ABI = 2
+INVALID = 1
 OUT_OF_MEMORY = 2
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -59,6 +60,9 @@ _functions: dict[str, tuple[Any, ...]] = {
     "snapshot": (Pointer, Text),
     "sleep": (Pointer, Int),
     "wake": (Pointer,),
+    "tag_alloc": (Pointer, ctypes.POINTER(Pointer), Size, Pointer, Text),
+    "tag_sleep": (Pointer, Text, Int),
+    "tag_wake": (Pointer, Text),
     "send": (Pointer, Pointer, Int),
     "receive": (Int, Int, ctypes.POINTER(Pointer), ctypes.POINTER(Size)),
     "close_received": (Pointer,),
@@ -67,6 +71,7 @@ _functions: dict[str, tuple[Any, ...]] = {
     "torch_find": (Int, ctypes.POINTER(Pointer)),
     "torch_limit": (Pointer, Size),
     "torch_external": (Pointer,),
+    "torch_tag": (Text,),
 }
 
 _library: Any = None

@@ -9,9 +9,11 @@ import ctypes
 import json
 import os
 from socket import socket as Socket
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Iterable, Optional, Union
 
-from ._library import Error, OutOfMemoryCallback, Pointer, Size, Stats, call, option_list
+from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats, call, option_list
+
+Tags = Union[str, Iterable[str]]
 
 
 class Pool:
@@ -43,11 +45,16 @@ class Pool:
         """Return all memory to the driver. Live blocks are an Error that names their tags."""
         call("destroy", self._handle)
 
-    def alloc(self, size: int, stream: int = 0, tag: Optional[str] = None, alignment: int = 0) -> int:
-        """Return the address of size bytes for work on stream."""
+    def alloc(self, size: int, stream: int = 0, tag: Optional[str] = None, alignment: int = 0, separate: bool = False) -> int:
+        """Return the address of size bytes for work on stream. tag is for reports; with separate, the memory serves only
+        requests with this tag, so that it can sleep by itself."""
         address = Pointer()
         text = tag.encode() if tag else None
-        if alignment:
+        if separate:
+            if alignment:
+                raise ValueError("mlpool: memory that serves only a tag has no alignment")
+            call("tag_alloc", self._handle, ctypes.byref(address), size, stream, text)
+        elif alignment:
             call("alloc_aligned", self._handle, ctypes.byref(address), size, alignment, stream, text)
         else:
             call("alloc", self._handle, ctypes.byref(address), size, stream, text)
@@ -123,18 +130,55 @@ class Pool:
         """Write a .pickle for pytorch.org/memory_viz, or the traced calls as .csv or .json."""
         call("snapshot", self._handle, os.fsencode(path))
 
-    def sleep(self, keep: bool = True) -> None:
-        """Give the memory back and keep the addresses; with keep, contents go to host memory. Registrations of memory with
-        NCCL and for RDMA must be undone first."""
-        call("sleep", self._handle, int(keep))
+    def sleep(self, keep: Union[bool, Tags] = True, tags: Optional[Tags] = None) -> None:
+        """Give the memory back and keep the addresses; with keep, contents go to host memory. If keep or tags names tags, only
+        the memory that serves only them sleeps. Registrations of memory with NCCL and for RDMA must be undone first."""
+        sleep_all([self], keep, tags)
 
-    def wake(self) -> None:
-        """Map memory at the same addresses again, with the contents that were kept."""
-        call("wake", self._handle)
+    def wake(self, tags: Optional[Tags] = None) -> None:
+        """Map memory at the same addresses again, all or that of tags, with the contents that were kept."""
+        wake_all([self], tags)
 
     def send(self, address: int, socket: Socket) -> None:
         """Send a block to another process over a connected Unix socket; the pool must be shareable."""
         call("send", self._handle, address, socket.fileno())
+
+
+def sleep_all(pools: list[Pool], keep: Union[bool, Tags], tags: Optional[Tags], empty: Iterable[str] = ()) -> None:
+    """Do Pool.sleep for several pools. Tags in empty may have no memory."""
+    if tags is None and isinstance(keep, int):
+        for p in pools:
+            call("sleep", p._handle, int(keep))
+        return
+    names = _names(tags or ())
+    kept = _names(keep) if not isinstance(keep, int) else names if keep else []
+    first = [*kept, *(t for t in names if t not in kept)]  # if the host has no memory to keep contents, none are lost
+    for p, t in _with_memory(pools, first, empty):
+        call("tag_sleep", p._handle, t.encode(), int(t in kept))
+
+
+def wake_all(pools: list[Pool], tags: Optional[Tags], empty: Iterable[str] = ()) -> None:
+    """Do Pool.wake for several pools. Tags in empty may have no memory."""
+    if tags is None:
+        for p in pools:
+            call("wake", p._handle)
+        return
+    for p, t in _with_memory(pools, _names(tags), empty):
+        call("tag_wake", p._handle, t.encode())
+
+
+def _names(tags: Tags) -> list[str]:
+    return [tags] if isinstance(tags, str) else list(tags)
+
+
+def _with_memory(pools: list[Pool], tags: list[str], empty: Iterable[str]) -> list[tuple[Pool, str]]:
+    """Return each tag with each pool that has memory for it."""
+    having = [{m["tag"] for m in p.report()["memory_by_tag"] or ()} for p in pools]
+    known = set(empty).union(*having)
+    for t in tags:
+        if t not in known:
+            raise Error(INVALID, f"mlpool: there is no tag {t!r}: there are {sorted(known)}")
+    return [(p, t) for t in tags for p, has in zip(pools, having) if t in has]
 
 
 def receive(socket: Socket, device: int = 0) -> tuple[int, int, Callable[[], None]]:

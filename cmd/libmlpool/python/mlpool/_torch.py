@@ -4,21 +4,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
 import tempfile
+import threading
 from typing import Any, Callable, Optional, Union
 
 from . import _class
 from ._library import Stats, call, load
 from ._plugin import choose, chosen, torch_allocator
-from ._pool import Pool
+from ._pool import Pool, Tags, sleep_all, wake_all
 
 Device = Union[int, str, Any, None]  # as PyTorch names a device; None is the current one
 
 _torch: Any = None  # the module, once the pool is installed
 _pools: dict[int, Optional[Pool]] = {}
+_tags: set[str] = set()  # that were entered
+_entered = threading.local()
 
 
 def install(plugin: bool = False, **options: Any) -> None:
@@ -74,11 +78,16 @@ def pool_of(device: Device = None) -> Pool:
     return found
 
 
-def find_pool(device: Device = None, create: bool = False) -> Optional[Pool]:
-    """Return PyTorch's pool of a device; unless create is set, None if PyTorch has used no memory there."""
+def _installed() -> Any:
+    """Return the module torch."""
     if _torch is None:
         raise RuntimeError("mlpool: call mlpool.install() first")
-    index = _torch.cuda._utils._get_device_index(device, optional=True)
+    return _torch
+
+
+def find_pool(device: Device = None, create: bool = False) -> Optional[Pool]:
+    """Return PyTorch's pool of a device; unless create is set, None if PyTorch has used no memory there."""
+    index = _installed().cuda._utils._get_device_index(device, optional=True)
     if _pools.get(index) is None:
         _pools[index] = Pool._of_torch(index, create)
     return _pools[index]
@@ -109,15 +118,42 @@ def on_out_of_memory(function: Optional[Callable[[int, str], Any]], device: Devi
     pool_of(device).on_out_of_memory(function)
 
 
-def sleep(keep: bool = True, device: Device = None) -> None:
-    """Give PyTorch's memory back to the device, and keep all addresses; no tensor may be used until wake(). Registrations of
-    memory with NCCL and for RDMA must be undone first."""
-    pool_of(device).sleep(keep)
+class tag(contextlib.ContextDecorator):
+    """Tensors that the thread makes within "with tag(name):" have memory that serves only this tag, so that sleep(tags=[name])
+    can give it back. The innermost tag counts; captured graphs and MemPools have memory of their own also within a tag."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._text = name, name.encode()
+        if not name or "\0" in name:
+            raise ValueError(f"mlpool: {name!r} is no tag")
+
+    def __enter__(self) -> None:
+        _installed()
+        _tags.add(self._name)
+        _entered.__dict__.setdefault("texts", []).append(self._text)  # which C reads until exit
+        call("torch_tag", self._text)
+
+    def __exit__(self, *_: Any) -> None:
+        _entered.texts.pop()
+        call("torch_tag", _entered.texts[-1] if _entered.texts else None)
 
 
-def wake(device: Device = None) -> None:
-    """Undo sleep(); CUDA graphs work again."""
-    pool_of(device).wake()
+def sleep(keep: Union[bool, Tags] = True, device: Device = None, tags: Optional[Tags] = None) -> None:
+    """Give PyTorch's memory back to all devices, or to one, and keep all addresses; no tensor may be used until wake(). With
+    keep, contents go to host memory. sleep(tags=["cache"], keep=["weights"]) is for the memory of tags alone, drops the
+    contents of the former, and leaves all else awake. Registrations of memory with NCCL and for RDMA must be undone first."""
+    sleep_all(_pools_of(device), keep, tags, _tags)
+
+
+def wake(device: Device = None, tags: Optional[Tags] = None) -> None:
+    """Undo sleep(), also for tags; CUDA graphs work again."""
+    wake_all(_pools_of(device), tags, _tags)
+
+
+def _pools_of(device: Device) -> list[Pool]:
+    """Return the pool of a device, or all that PyTorch has used."""
+    devices = range(_installed().cuda.device_count()) if device is None else [device]
+    return [p for p in map(find_pool, devices) if p]
 
 
 def _patch(torch: Any) -> None:
