@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -59,6 +60,10 @@ func TestPrograms(t *testing.T) {
 	command(t, "g++", append(shared, sources...)...)
 	compile("gcc", "test_c", "testdata/test.c", sanitize...)
 	compile("g++", "test_cpp", "testdata/test.cpp", append(sanitize, "-std=c++17")...)
+	linkRMM(t, at("rmm"), "cuda/memory_resource", "cuda/stream_ref", "cuda_runtime_api.h", "rmm/cuda_device.hpp", "rmm/error.hpp")
+	compile("g++", "test_rmm", "testdata/test_rmm.cpp", append(sanitize, "-std=c++17", "-I"+at("rmm"))...)
+	linkRMM(t, at("rmm"), "rmm/mr/device_memory_resource.hpp")
+	compile("g++", "test_rmm_base", "testdata/test_rmm.cpp", append(sanitize, "-std=c++17", "-DRMM_BASE", "-I"+at("rmm"))...)
 	// Python leaks on purpose, and Go's runtime too.
 	env := []string{
 		"LD_PRELOAD=" + command(t, "gcc", "-print-file-name=libasan.so") + " " + at("libemulator.so"), "LD_LIBRARY_PATH=" + at("mlpool"),
@@ -66,6 +71,8 @@ func TestPrograms(t *testing.T) {
 	}
 	t.Run("C", func(t *testing.T) { program(t, env, at("test_c"), folder) })
 	t.Run("C++", func(t *testing.T) { program(t, env, at("test_cpp")) })
+	t.Run("RMM", func(t *testing.T) { program(t, env, at("test_rmm")) })
+	t.Run("RMM 25.10", func(t *testing.T) { program(t, env, at("test_rmm_base")) })
 	t.Run("CMake", func(t *testing.T) {
 		if _, err := exec.LookPath("cmake"); err != nil {
 			t.Skip(err)
@@ -75,6 +82,19 @@ func TestPrograms(t *testing.T) {
 		program(t, env[:1], at("cmake/test_cpp"))
 	})
 	t.Run("Python", func(t *testing.T) { program(t, env, "python3", "-B", "testdata/test.py") })
+}
+
+// linkRMM makes testdata/rmm.hpp each of the headers in a folder.
+func linkRMM(t *testing.T, folder string, headers ...string) {
+	t.Helper()
+	stub, err := filepath.Abs("testdata/rmm.hpp")
+	for _, header := range headers {
+		path := filepath.Join(folder, header)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(stub, path))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // program runs a program of testdata, which says how many of its tests failed.

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../../cmd/libmlpool"
 rm -f "$dir/libmlpool.h" # Go writes it; mlpool.h is for people
 mkdir -p "$dir"/{include,pkgconfig,cmake,pytorch}
 cp python/mlpool/*.* "$dir/"
-cp mlpool.h mlpool.hpp "$dir/include/"
+cp mlpool.h ./*.hpp "$dir/include/"
 cp mlpool.pc "$dir/pkgconfig/"
 cp mlpool-config.cmake "$dir/cmake/"
 cp pytorch/* "$dir/pytorch/"

@@ -138,7 +138,7 @@ class TestPackage(unittest.TestCase):
         folder = os.path.dirname(mlpool.__file__)
         with open(os.path.join(folder, "pkgconfig", "mlpool.pc")) as f:
             self.assertIn(f"Version: {mlpool.__version__}\n", f.read())
-        for name in ("mlpool.h", "mlpool.hpp"):
+        for name in ("mlpool.h", "mlpool.hpp", "mlpool_rmm.hpp"):
             self.assertTrue(os.path.isfile(os.path.join(mlpool.get_include(), name)))
         for name in mlpool.__all__:
             self.assertTrue(getattr(mlpool, name).__doc__, name)

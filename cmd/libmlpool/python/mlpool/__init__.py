@@ -15,7 +15,7 @@ rmm_torch_allocator is. CuPy:
 
 RMM: rmm.mr.set_current_device_resource(mlpool.rmm_resource()). JAX offers no way: XLA chooses among
 allocators of its own (XLA_PYTHON_CLIENT_ALLOCATOR). Any other program: mlpool.Pool. Programs in C and C++:
-mlpool.get_include() has mlpool.h and mlpool.hpp.
+mlpool.get_include() has mlpool.h and mlpool.hpp, and mlpool_rmm.hpp for RMM's C++ interface.
 
 Options are those of mlpool_create in mlpool.h, as keywords: mlpool.install(slack=0.1, max_bytes=8 << 30).
 libmlpool.so is loaded from this package's folder, or from where the environment variable MLPOOL_LIBRARY says.
