@@ -382,6 +382,116 @@ class TestTorch(unittest.TestCase):
         self.assertEqual(mlpool.stats()["peak_reserved"], 0)
 
 
+class CupyPool:
+    """A cupy.cuda.MemoryPool that holds a free and a live block."""
+    limit = 0
+
+    def used_bytes(self):
+        return 512
+
+    def total_bytes(self):
+        return 1024
+
+    def n_free_blocks(self):
+        return 1
+
+    def free_all_blocks(self, stream):
+        self.freed = stream
+
+    def set_limit(self, size=None, fraction=None):
+        if size is not None and fraction is not None:
+            raise ValueError("both")
+        self.limit = size if fraction is None else int(fraction * 64 * MIB)
+
+    def get_limit(self):
+        return self.limit
+
+
+class TestCupy(unittest.TestCase):
+    """Runs cupy_allocator with a CuPy that is not there."""
+
+    def setUp(self):
+        self.stream, self.device = 0, 0
+
+        class OutOfMemory(MemoryError):
+            def __init__(self, size, total, limit=0):
+                super().__init__(f"{size} {total} {limit}")
+
+        class Allocator:
+            def __init__(self, alloc, free):
+                self.alloc, self.free = alloc, free
+
+            def malloc(_, size):
+                return _.alloc(size, self.device)
+
+        cupy = self.cupy = types.ModuleType("cupy")
+        cupy._default_memory_pool = CupyPool()
+        cupy.get_default_memory_pool = lambda: cupy._default_memory_pool
+        cupy.cuda = types.SimpleNamespace(
+            PythonFunctionAllocator=Allocator, memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemory),
+            runtime=types.SimpleNamespace(getDevice=lambda: self.device), get_current_stream=lambda: types.SimpleNamespace(ptr=self.stream))
+        self.enterContext(unittest.mock.patch.dict(sys.modules, {"cupy": cupy}))
+
+    def answers(self):
+        pool = self.cupy.get_default_memory_pool()
+        return pool.used_bytes() - 512, pool.total_bytes() - 1024, pool.free_bytes() - 512, pool.n_free_blocks() - 1
+
+    def test_statistics(self):
+        before = self.cupy.get_default_memory_pool()
+        malloc = mlpool.cupy_allocator()
+        pool = self.cupy.get_default_memory_pool()
+        free = pool._allocator.free
+        self.assertEqual(self.answers(), (0, 0, 0, 0))
+        self.assertEqual(pool._pools, {})  # questions create none
+        a, b = malloc(3 * MIB), pool.malloc(MIB)
+        free(a, 0)
+        used, total, unused, blocks = self.answers()
+        self.assertEqual((used, unused), (MIB, total - MIB))
+        self.assertGreaterEqual(blocks, 1)
+        self.device = 1
+        self.assertEqual(self.answers(), (0, 0, 0, 0))
+        self.device = 0
+        free(b, 0)
+        pool.free_all_blocks(stream="a stream")
+        self.assertEqual((self.answers(), before.freed), ((0, 0, 0, 0), "a stream"))
+        free(malloc(MIB), 0)
+        pool.free_all_free()
+        self.assertEqual(self.answers(), (0, 0, 0, 0))
+
+    def test_limits(self):
+        malloc = mlpool.cupy_allocator(max_bytes=16 * MIB)
+        pool = self.cupy.get_default_memory_pool()
+        self.assertEqual(pool.get_limit(), 16 * MIB)
+        with self.assertRaisesRegex(MemoryError, f"{32 * MIB} 0 {16 * MIB}"):
+            malloc(32 * MIB)
+        with self.assertRaisesRegex(ValueError, "both"):
+            pool.set_limit(1, 1)
+        for limits, fits in (({"size": 40 * MIB}, 32), ({"fraction": 0.25}, 8), ({"size": 0}, 32)):
+            pool.set_limit(**limits)
+            pool._allocator.free(malloc(fits * MIB), 0)
+            pool.free_all_blocks()
+        pool.set_limit(fraction=0.25)
+        mlpool.cupy_allocator()  # the limit that CuPy's pool had
+        self.assertEqual(self.cupy.get_default_memory_pool().get_limit(), 16 * MIB)
+        with self.assertRaisesRegex(MemoryError, f"{32 * MIB} 0 {16 * MIB}"):
+            self.cupy.get_default_memory_pool().malloc(32 * MIB)
+
+    def test_threads(self):
+        """A block of a thread's default stream is freed in that thread on this stream, and in others on the default one."""
+        malloc = mlpool.cupy_allocator()
+        pool = self.cupy.get_default_memory_pool()
+        self.stream = 2
+        blocks = [malloc(MIB) for _ in range(2)]
+        real, freed = pool._pools[0].free, []
+        pool._pools[0].free = lambda address, stream: (freed.append(stream), real(address, stream))
+        pool._allocator.free(blocks[0], 0)
+        other = threading.Thread(target=lambda: pool._allocator.free(blocks[1], 0))
+        other.start()
+        other.join()
+        self.assertEqual(freed, [2, 0])
+        self.assertEqual(self.answers()[0], 0)
+
+
 if __name__ == "__main__":
     program = unittest.main(exit=False, verbosity=0)
     bad = len(program.result.failures) + len(program.result.errors)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 MIB = 1 << 20
@@ -571,19 +572,39 @@ def counts():
 def cupy():
     import cupy
     import mlpool
-    pool = mlpool.cupy_allocator()
-    cupy.cuda.set_allocator(pool)
+    older = cupy.ones(1000)
+    cupy.cuda.set_allocator(mlpool.cupy_allocator())
+    pool = cupy.get_default_memory_pool()
+    used = pool.used_bytes()
+    assert used >= older.nbytes
     a = cupy.arange(MIB, dtype=cupy.int64)
+    assert pool.used_bytes() - used == a.nbytes
     assert int(a.sum()) == MIB * (MIB - 1) // 2
-    with cupy.cuda.Stream(non_blocking=True):
+    assert pool.total_bytes() - pool.used_bytes() == pool.free_bytes() > 0 and pool.n_free_blocks() > 0
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
         b = cupy.ones(1000) * 2
         assert float(b.sum()) == 2000
+    del stream  # before its block
+    del b
+    with cupy.cuda.Stream.ptds:
+        c = [cupy.ones(MIB)]
+        c.append(c[0] * 2)
+    threads = [threading.Thread(target=c.pop) for _ in range(2)]
+    for t in threads:
+        t.start()
+        t.join()
+    pool.set_limit(size=64 * MIB)
     try:
-        cupy.empty(1 << 44, dtype=cupy.int8)
+        cupy.empty(128 * MIB, dtype=cupy.int8)
         raise AssertionError("no error")
-    except cupy.cuda.memory.OutOfMemoryError:
-        pass
-    del a, b
+    except cupy.cuda.memory.OutOfMemoryError as e:
+        assert f"limit set to: {64 * MIB:,}" in str(e), e
+    pool.set_limit(fraction=1)
+    assert pool.get_limit() == cupy.cuda.runtime.memGetInfo()[1]
+    del a
+    pool.free_all_blocks()
+    assert pool.total_bytes() == pool.used_bytes() == used
 
 
 def main(names):

@@ -4,38 +4,120 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import threading
+from typing import Any, Callable, Optional
 
-from ._library import OutOfMemoryError
+from ._library import FREE, OutOfMemoryError, Visitor, call
 from ._pool import Pool
+
+_PER_THREAD = 2  # cudaStreamPerThread: the default stream of the thread that names it
 
 _kept: list[Any] = []  # objects that C functions use
 
 
-def cupy_allocator(**options: Any) -> Callable[[int], Any]:
-    """Return an allocator for cupy.cuda.set_allocator: a pool for each device that CuPy uses."""
-    import cupy
-    pools: dict[int, Pool] = {}
-    streams: dict[int, int] = {}
+class _CupyPool:
+    """A pool for each device, as cupy.cuda.MemoryPool is. Functions are about the current device, and count the memory of
+    the pool that CuPy had before, since arrays may be older."""
 
-    def malloc(size: int, index: int) -> int:
-        if index not in pools:
-            pools[index] = Pool(index, **options)
-        stream = cupy.cuda.get_current_stream().ptr
+    def __init__(self, cupy: Any, options: dict[str, Any]) -> None:
+        self._device, self._stream, self._error = cupy.cuda.runtime.getDevice, cupy.cuda.get_current_stream, cupy.cuda.memory.OutOfMemoryError
+        self._options = options
+        self._pools: dict[int, Pool] = {}
+        self._streams: dict[int, tuple[int, Any]] = {}  # of live blocks, and the thread if it is a thread's own
+        self._thread = threading.local()
+        self._before = cupy.get_default_memory_pool()  # its arrays would not outlive it; it also keeps the limit
+        self._allocator = cupy.cuda.PythonFunctionAllocator(self._alloc, self._free)
+
+    def _pool(self, index: int) -> Pool:
+        pool = self._pools.get(index)
+        if pool is None:
+            made = Pool(index, **self._options)
+            pool = self._pools.setdefault(index, made)
+            if pool is not made:  # another thread was faster
+                made.close()
+            elif "max_bytes" in self._options:
+                self._before.set_limit(int(self._options["max_bytes"]))
+            else:
+                made.set_limit(int(self._before.get_limit()))  # of CUPY_GPU_MEMORY_LIMIT
+        return pool
+
+    def _owner(self) -> object:
+        """Return an object that stands for the calling thread, also after it has ended."""
+        owner: object = self._thread.__dict__.setdefault("owner", object())
+        return owner
+
+    def _alloc(self, size: int, index: int) -> int:
+        stream = self._stream().ptr
+        pool = self._pool(index)
         try:
-            address = pools[index].alloc(size, stream, "cupy")
+            address = pool.alloc(size, stream, "cupy")
         except OutOfMemoryError as e:
-            raise cupy.cuda.memory.OutOfMemoryError(size, pools[index].stats()["allocated"]) from e
-        streams[address] = stream
+            raise self._error(size, pool.stats()["allocated"], self.get_limit()) from e
+        self._streams[address] = stream, self._owner() if stream == _PER_THREAD else None
         return address
 
-    def free(address: int, index: int) -> None:
-        pools[index].free(address, streams.pop(address))
+    def _free(self, address: int, index: int) -> None:
+        stream, owner = self._streams.pop(address)
+        if owner is not None and owner is not self._owner():
+            stream = 0  # this thread cannot name the stream of the other, for which the default stream waits
+        self._pools[index].free(address, stream)
 
-    allocator = cupy.cuda.PythonFunctionAllocator(malloc, free)
-    _kept.append(allocator)
-    malloc_of_cupy: Callable[[int], Any] = allocator.malloc
-    return malloc_of_cupy
+    def _sum(self, name: str) -> int:
+        pool = self._pools.get(self._device())
+        return pool.stats()[name] if pool else 0
+
+    def malloc(self, size: int) -> Any:
+        """Return a cupy.cuda.MemoryPointer."""
+        return self._allocator.malloc(size)
+
+    def free_all_blocks(self, stream: Any = None) -> None:
+        """Return unused memory, of whatever stream, to the driver."""
+        pool = self._pools.get(self._device())
+        if pool:
+            pool.trim()
+        self._before.free_all_blocks(stream)
+
+    free_all_free = free_all_blocks
+
+    def n_free_blocks(self) -> int:
+        """Return the number of free blocks."""
+        kinds: list[int] = []
+        pool = self._pools.get(self._device())
+        if pool:
+            call("visit", pool._handle, Visitor(lambda _, region: kinds.append(region[0].kind)), None)
+        return kinds.count(FREE) + int(self._before.n_free_blocks())
+
+    def used_bytes(self) -> int:
+        """Return the bytes of live blocks."""
+        return self._sum("allocated") + int(self._before.used_bytes())
+
+    def total_bytes(self) -> int:
+        """Return the bytes held from the driver."""
+        return self._sum("reserved") + int(self._before.total_bytes())
+
+    def free_bytes(self) -> int:
+        """Return the bytes held from the driver that are in no live block."""
+        return self.total_bytes() - self.used_bytes()
+
+    def set_limit(self, size: Optional[int] = None, fraction: Optional[float] = None) -> None:
+        """Limit the bytes held from the driver, or their part of the device's memory; 0: no limit."""
+        pool = self._pool(self._device())
+        self._before.set_limit(size, fraction)
+        pool.set_limit(self.get_limit())
+
+    def get_limit(self) -> int:
+        """Return the limit in bytes."""
+        self._pool(self._device())  # the options may set it
+        return int(self._before.get_limit())
+
+
+def cupy_allocator(**options: Any) -> Callable[[int], Any]:
+    """Return an allocator for cupy.cuda.set_allocator: a pool for each device that CuPy uses. Then the functions of
+    cupy.get_default_memory_pool() are about it."""
+    import cupy
+    cupy._default_memory_pool = _CupyPool(cupy, options)
+    malloc: Callable[[int], Any] = cupy._default_memory_pool.malloc
+    return malloc
 
 
 def rmm_resource(device: int = 0, **options: Any) -> Any:

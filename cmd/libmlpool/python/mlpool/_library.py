@@ -38,6 +38,15 @@ class Stats(ctypes.Structure):
 Pointer, Size, Int, Text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p
 OutOfMemoryCallback = ctypes.CFUNCTYPE(Int, Pointer, Size, Text)
 
+
+class Region(ctypes.Structure):
+    """The first fields of a mlpool_region."""
+    _fields_ = [("size", Size), ("kind", Int)]
+
+
+FREE = 2  # a kind
+Visitor = ctypes.CFUNCTYPE(None, Pointer, ctypes.POINTER(Region))
+
 # The functions of mlpool.h by name, with the types of their arguments.
 _functions: dict[str, tuple[Any, ...]] = {
     "create": (Int, Text, ctypes.POINTER(Pointer)),
@@ -54,6 +63,7 @@ _functions: dict[str, tuple[Any, ...]] = {
     "set_limit": (Pointer, Size),
     "set_tag_limit": (Pointer, Text, Size),
     "on_out_of_memory": (Pointer, OutOfMemoryCallback, Pointer),
+    "visit": (Pointer, Visitor, Pointer),
     "get_stats": (Pointer, ctypes.POINTER(Stats)),
     "reset_peaks": (Pointer,),
     "stats_json": (Pointer, Pointer, Size, ctypes.POINTER(Size)),
@@ -83,7 +93,7 @@ def path() -> str:
 
 
 def get_include() -> str:
-    """Return the folder of mlpool.h and mlpool.hpp, for programs in C and C++."""
+    """Return the folder of mlpool.h, mlpool.hpp and mlpool_rmm.hpp, for programs in C and C++."""
     return os.path.join(FOLDER, "include")
 
 
