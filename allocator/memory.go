@@ -61,12 +61,24 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 		return nil, nil
 	}
 	p.collect(r, p.tailGrowth(r)) // it may release the free memory at the end
-	b, err := p.growBy(r, p.tailGrowth(r))
+	b, err := p.growBy(r, p.sharedGrowth(r, peak+p.slackFor(peak)))
 	if b != nil {
 		s.counted += r.size - r.spare
 		r.heap.counted.bytes += r.size - r.spare
 	}
 	return b, err
+}
+
+// sharedGrowth returns tailGrowth or, if at most most bytes are reserved then, a whole chunk, which later requests
+// share.
+func (p *Pool) sharedGrowth(r *request, most int64) int64 {
+	bytes, chunk := p.tailGrowth(r), p.space.ChunkBytes(0, p.reserved)
+	r.heap.mu.Lock()
+	defer r.heap.mu.Unlock()
+	if p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk) {
+		return bytes
+	}
+	return max(bytes, chunk)
 }
 
 // slackFor returns the bytes that may be reserved beyond the peak before chunks are stitched or taken
@@ -177,6 +189,7 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	p.reserved = s.Held
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	if len(made) > 0 {
+		r.device = nil
 		r.heap.mu.Lock()
 		defer r.heap.mu.Unlock()
 		r.heap.noteChange()

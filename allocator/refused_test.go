@@ -96,8 +96,8 @@ func TestRefusedStream(t *testing.T) {
 		}},
 		{"parts", allocator.PoolOptions{}, func(r *rig) {
 			var free []allocator.Block
-			for range 16 {
-				free = append(free, r.alloc(3<<20, gone))
+			for range 8 {
+				free = append(free, r.alloc(6<<20, gone))
 				r.alloc(1<<20, gone)
 			}
 			r.freeAll(free, gone)

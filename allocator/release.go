@@ -348,7 +348,7 @@ func (p *Pool) chooseLeaving(r *request) error {
 	return refusal
 }
 
-// memInfo asks the driver for its free bytes, once for a request that releases no memory.
+// memInfo asks the driver for its free bytes, once for a request that neither takes nor releases memory.
 func (p *Pool) memInfo(r *request) deviceMemory {
 	if r.device == nil {
 		var d deviceMemory

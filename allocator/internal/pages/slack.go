@@ -28,9 +28,9 @@ const (
 	calmRequests = 1 << 18
 )
 
-// stitchBurst is the number of chunks mapped beyond that rate before slack grows. Some programs map 4096
+// stitchBurst is the number of chunks mapped beyond that rate before slack grows. Some programs map 1024
 // to warm up, and then none. It is a variable for tests of few calls.
-var stitchBurst int64 = 4096
+var stitchBurst int64 = 1024
 
 // Slack chooses the slack, by the driver calls that the pool made for lack of it.
 type Slack struct {

@@ -11,10 +11,10 @@ func TestSlackSteps(t *testing.T) {
 		from, want      int64 // n for 1/n
 	}{
 		{"nothing", 10_000, 0, 0, 64, 64},
-		{"stitches of a program that warms up", 4, 1000, 0, 64, 64},
+		{"stitches of a program that warms up", 1, 1000, 0, 64, 64},
 		{"stitches for ever", 100, 1000, 0, 64, 3},
 		{"few stitches for ever", 10_000, 15, 0, 64, 64},
-		{"a few more", 300, 30, 0, 64, 8},
+		{"a few more", 80, 30, 0, 64, 8},
 		{"moves of a program that warms up", 1, 0, 60, 64, 64},
 		{"moves", 1, 0, 120, 64, 4},
 		{"moves for ever", 100, 0, 120, 64, 2},

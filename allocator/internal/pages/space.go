@@ -153,11 +153,13 @@ const (
 	zonesOfASize = 256
 
 	// A chunk costs the driver the same time at any size, but only whole chunks can move. Its size is a
-	// compromise: 1/chunkShare of the bytes reserved, up to maxChunk, or 1/requestShare of a request,
-	// whose memory is used as one block.
+	// compromise: 1/chunkShare of the bytes reserved, up to maxChunk; or that of a request, whose memory is
+	// used as one block, up to wholePages or 1/wholeShare of the bytes reserved; or 1/requestShare of a request.
 	chunkShare   = 192
 	maxChunk     = 32 << 20
-	requestShare = 16
+	wholeShare   = 64
+	wholePages   = 4
+	requestShare = 5
 )
 
 // ChunkBytes returns the size of the chunks for bytes of new memory, where reserved
@@ -166,8 +168,9 @@ func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
 	if s.Whole {
 		return bytes
 	}
+	most := max(min(reserved/chunkShare, maxChunk), min(bytes, max(reserved/wholeShare, wholePages*s.Page)), bytes/requestShare)
 	size := s.Page
-	for 2*size <= max(min(reserved/chunkShare, maxChunk), bytes/requestShare) {
+	for 2*size <= most {
 		size *= 2
 	}
 	return size
