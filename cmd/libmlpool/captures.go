@@ -156,7 +156,9 @@ func (c *captures) end(id uint64) error {
 	var errs []error
 	for _, f := range due {
 		if err := c.pool.streams.try(func() error { return c.pool.freeEntry(f.entry, f.stream) }); err != nil {
-			c.pool.blocks.put(f.entry)
+			c.mu.Lock()
+			c.postponed = append(c.postponed, f)
+			c.mu.Unlock()
 			errs = append(errs, err)
 		}
 	}

@@ -54,6 +54,8 @@ static int refuse_fork(void) {
     if (!(condition)) return fail(MLPOOL_ERROR_INVALID, "mlpool: " text); \
   } while (0)
 
+static const char no_memory[] = "mlpool: the host has no memory";
+
 #define NUMBER(pointer) ((uintptr_t)(pointer))
 #define STREAM(stream) entry_stream(NUMBER(stream))
 
@@ -68,12 +70,11 @@ int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t byt
 
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream) { return filter((void *)arg, (mlpool_stream)entry_handle(stream)); }
 
-// fronts has the fronts of pools by handle. Pools beyond it have none, nor have those with a trace or limits
-// by tag, which must see every call.
-enum { FRONTS = 1024 };
+// fronts has the fronts of pools by handle.
+enum { FRONTS = 1 << 16 };
 static _Atomic(front *) fronts[FRONTS];
 
-static front *front_of(uintptr_t handle) { return handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL; }
+static front *front_of(uintptr_t handle) { return !forked && handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL; }
 
 int entry_drain_next(uintptr_t handle, int *next, front_block *out) {
   front *f = front_of(handle);
@@ -125,7 +126,13 @@ int mlpool_create(int device, const char *options, mlpool_pool **pool) {
   int code = CALL(mlpool_go_create, device, (char *)options, lines, &handle, &plain);
   free(lines);
   if (code) return code;
-  if (plain && handle < FRONTS) atomic_store_explicit(&fronts[handle], front_new(), memory_order_release);
+  front *f = handle < FRONTS ? front_new() : NULL;
+  if (!f) {
+    (void)CALL(mlpool_go_destroy, handle);
+    return fail(MLPOOL_ERROR_INVALID, handle < FRONTS ? no_memory : "mlpool: this process has created too many pools");
+  }
+  if (!plain) front_off(f); // a trace must see every call
+  atomic_store_explicit(&fronts[handle], f, memory_order_release);
   *pool = (mlpool_pool *)handle;
   return MLPOOL_OK;
 }
@@ -140,26 +147,25 @@ int mlpool_check_options(const char *options) {
 
 int mlpool_destroy(mlpool_pool *pool) {
   int code = CALL(mlpool_go_destroy, NUMBER(pool));
-  front *f = code == MLPOOL_ERROR_CLOSED || forked ? NULL : front_of(NUMBER(pool));
+  front *f = code == MLPOOL_ERROR_CLOSED ? NULL : front_of(NUMBER(pool));
   if (f) front_end(f);
   return code;
 }
 
 static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
   WANT(ptr, "ptr is NULL");
-  front_block frees[FRONT_BLOCKS];
-  front *f = forked || r.id || r.tagged ? NULL : front_of(NUMBER(pool));
-  int count = 0;
-  uintptr_t addr = 0;
-  if (f) {
-    if (r.alignment == 1 && (addr = front_take(f, r.bytes, r.stream, r.tag))) return *ptr = (void *)addr, MLPOOL_OK;
-    count = front_drain(f, r.stream, frees);
-  }
-  int captured = 0;
-  int code = CALL(mlpool_go_alloc, NUMBER(pool), &addr, r, frees, count, &captured);
+  front_block frees[FRONT_BLOCKS], b = {.stream = r.stream};
+  front *f = front_of(NUMBER(pool));
+  int count = 0, outside = 0;
+  if (f && !r.id && !r.tagged && (b.ptr = front_take(f, r.alignment == 1 ? r.bytes : SIZE_MAX, r.stream, r.tag, frees, &count)))
+    return *ptr = (void *)b.ptr, MLPOOL_OK;
+  int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, frees, count, &outside);
   if (code) return code;
-  if (f && !captured) front_add(f, addr, r.bytes, r.stream, r.tag);
-  *ptr = (void *)addr;
+  if (!front_add(f, b, r.bytes, r.tag, !outside)) {
+    (void)CALL(mlpool_go_free, NUMBER(pool), &b);
+    return fail(MLPOOL_ERROR_INVALID, no_memory);
+  }
+  *ptr = (void *)b.ptr;
   return MLPOOL_OK;
 }
 
@@ -178,23 +184,28 @@ int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream 
 
 static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
 
+// find sets b->index of a live block, or to that of none, whose error the pool knows.
+static int find(mlpool_pool *pool, front_block *b, int shared) {
+  front *f = front_of(NUMBER(pool));
+  b->index = NO_BLOCK;
+  return f && front_use(f, b, shared) == FRONT_FREED_BEFORE ? freed_before() : MLPOOL_OK;
+}
+
 int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
-  front *f = forked ? NULL : front_of(NUMBER(pool));
-  if (f) {
-    front_block frees[FRONT_BLOCKS];
-    int count = 0;
-    switch (front_give(f, NUMBER(ptr), STREAM(stream), frees, &count)) {
-      case FRONT_KEPT: return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
-      case FRONT_FREED_BEFORE: return freed_before();
-    }
-  }
-  return CALL(mlpool_go_free, NUMBER(pool), NUMBER(ptr), STREAM(stream));
+  front *f = front_of(NUMBER(pool));
+  front_block frees[FRONT_BLOCKS], b = {NUMBER(ptr), STREAM(stream), NO_BLOCK};
+  int count = 0, known = f ? front_give(f, &b, frees, &count) : FRONT_UNKNOWN;
+  if (known == FRONT_KEPT) return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
+  if (known == FRONT_FREED_BEFORE) return freed_before();
+  int code = CALL(mlpool_go_free, NUMBER(pool), &b);
+  if (code && known == FRONT_LIVE) (void)front_add(f, b, 0, NULL, 0); // it is live again
+  return code;
 }
 
 int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
-  front *f = forked ? NULL : front_of(NUMBER(pool));
-  if (f && front_keeps(f, NUMBER(ptr), 1)) return freed_before();
-  return CALL(mlpool_go_record_stream, NUMBER(pool), NUMBER(ptr), STREAM(stream));
+  front_block b = {NUMBER(ptr), STREAM(stream), NO_BLOCK};
+  int code = find(pool, &b, 1);
+  return code ? code : CALL(mlpool_go_record_stream, NUMBER(pool), b);
 }
 
 int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) { return CALL(mlpool_go_release_stream, NUMBER(pool), STREAM(stream)); }
@@ -281,9 +292,9 @@ int mlpool_visit(mlpool_pool *pool, mlpool_visitor visitor, void *arg) {
 int mlpool_add_peer(mlpool_pool *pool, int device) { return CALL(mlpool_go_add_peer, NUMBER(pool), device); }
 
 int mlpool_send(mlpool_pool *pool, void *ptr, int socket) {
-  front *f = forked ? NULL : front_of(NUMBER(pool));
-  if (f && front_keeps(f, NUMBER(ptr), 0)) return freed_before();
-  return CALL(mlpool_go_send, NUMBER(pool), NUMBER(ptr), socket);
+  front_block b = {.ptr = NUMBER(ptr)};
+  int code = find(pool, &b, 0);
+  return code ? code : CALL(mlpool_go_send, NUMBER(pool), b, socket);
 }
 
 int mlpool_receive(int device, int socket, void **ptr, size_t *bytes) {

@@ -9,6 +9,8 @@
 
 enum { ERROR_BYTES = 2048 };  // of the text of an error
 
+#define NO_BLOCK UINT32_MAX  // the index of none
+
 // The arguments of an allocation.
 typedef struct {
   size_t bytes, alignment;

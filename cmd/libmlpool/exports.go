@@ -176,7 +176,7 @@ func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 }
 
 //export mlpool_go_alloc
-func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, frees *C.front_block, count C.int, captured *C.int, text *C.char) (result C.int) {
+func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r C.entry_request, frees *C.front_block, count C.int, outside *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
 	p, err := open(uintptr(handle))
 	if err != nil {
@@ -185,24 +185,24 @@ func mlpool_go_alloc(handle C.uintptr_t, ptr *C.uintptr_t, r C.entry_request, fr
 	if count > 0 {
 		p.freeAll(unsafe.Slice(frees, count))
 	}
-	addr, inCapture, err := p.allocate(request{
+	addr, index, out, err := p.allocate(request{
 		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at), r.tagged != 0,
 	})
 	if err != nil {
 		return fail(text, err)
 	}
-	if *ptr = C.uintptr_t(addr); inCapture {
-		*captured = 1
+	if b.ptr, b.index = C.uintptr_t(addr), C.uint32_t(index); out {
+		*outside = 1
 	}
 	return C.MLPOOL_OK
 }
 
 //export mlpool_go_free
-func mlpool_go_free(handle, ptr, stream C.uintptr_t, text *C.char) (result C.int) {
+func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result C.int) {
 	defer recovered(text, &result)
 	p, err := open(uintptr(handle))
 	if err == nil {
-		err = p.free(uintptr(ptr), allocator.Stream(stream))
+		err = p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
 	}
 	if err != nil {
 		return fail(text, err)
@@ -219,8 +219,10 @@ func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_block, count C.int, t
 }
 
 //export mlpool_go_record_stream
-func mlpool_go_record_stream(handle, ptr, stream C.uintptr_t, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error { return p.recordStream(uintptr(ptr), allocator.Stream(stream)) })
+func mlpool_go_record_stream(handle C.uintptr_t, b C.front_block, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error {
+		return p.recordStream(uintptr(b.ptr), uint32(b.index), allocator.Stream(b.stream))
+	})
 }
 
 //export mlpool_go_release_stream

@@ -39,13 +39,13 @@ func connection(socket C.int) (*net.UnixConn, error) {
 }
 
 //export mlpool_go_send
-func mlpool_go_send(handle, ptr C.uintptr_t, socket C.int, text *C.char) C.int {
+func mlpool_go_send(handle C.uintptr_t, b C.front_block, socket C.int, text *C.char) C.int {
 	return with(handle, text, func(p *pool) error {
 		c, err := connection(socket)
 		if err != nil {
 			return err
 		}
-		return errors.Join(p.send(uintptr(ptr), c), c.Close())
+		return errors.Join(p.send(uintptr(b.ptr), uint32(b.index), c), c.Close())
 	})
 }
 
@@ -83,8 +83,8 @@ func mlpool_go_close_received(ptr C.uintptr_t, text *C.char) (result C.int) {
 }
 
 // send sends the block at addr to the process at the other end of c.
-func (p *pool) send(addr uintptr, c *net.UnixConn) error {
-	e, ok := p.blocks.get(addr)
+func (p *pool) send(addr uintptr, index uint32, c *net.UnixConn) error {
+	e, ok := p.blocks.get(index, addr, false)
 	if !ok {
 		return allocator.ErrUnknownBlock
 	}

@@ -26,28 +26,26 @@ static void lock(spinlock *l) {
 
 static void unlock(spinlock *l) { atomic_store_explicit(l, 0, memory_order_release); }
 
-// A stream has the blocks that were freed on it, the last one last.
+// A stream has the blocks that were freed on it.
 typedef struct {
   spinlock lock;
   unsigned place;              // in the table
   _Atomic(uintptr_t) stream;  // changes with the lock held, while there are no blocks
   int count;
-  struct {
-    uintptr_t ptr;
-    size_t size;
-    const char *tag;
-  } freed[FRONT_BLOCKS];
+  size_t sizes[FRONT_BLOCKS];  // of freed
+  const char *tags[FRONT_BLOCKS];
+  front_block freed[FRONT_BLOCKS];
   uint64_t taken[FRONT_CLASSES];  // blocks that requests took, by class
 } __attribute__((aligned(LINE))) stream_blocks;
 
-enum { LIVE, SHARED, KEPT };  // states of a block
+enum { LIVE, OUTSIDE, KEPT };  // states of a block: only a live one may be kept
 
-// A slot is a block of the table, or empty: ptr is 0.
+// A slot is a block of the table, or empty: block.ptr is 0.
 typedef struct {
-  uintptr_t ptr, stream;
+  front_block block;
+  int state;
   size_t size;
   const char *tag;
-  int state;
 } slot;
 
 // A shard has the blocks whose addresses have one hash, by linear probing.
@@ -75,14 +73,14 @@ static size_t place(const shard *d, uintptr_t ptr) { return hash(ptr / UNIT) >> 
 static slot *find(shard *d, uintptr_t ptr) {
   if (!ptr || !d->slots) return NULL;
   for (size_t i = place(d, ptr);; i = (i + 1) & d->mask) {
-    if (d->slots[i].ptr == ptr) return &d->slots[i];
-    if (!d->slots[i].ptr) return NULL;
+    if (d->slots[i].block.ptr == ptr) return &d->slots[i];
+    if (!d->slots[i].block.ptr) return NULL;
   }
 }
 
 static void insert(shard *d, slot s) {
-  size_t i = place(d, s.ptr);
-  while (d->slots[i].ptr) i = (i + 1) & d->mask;
+  size_t i = place(d, s.block.ptr);
+  while (d->slots[i].block.ptr) i = (i + 1) & d->mask;
   d->slots[i] = s;
   d->count++;
 }
@@ -93,7 +91,7 @@ static int grow(shard *d) {
   shard larger = {.slots = calloc(slots, sizeof(slot)), .mask = slots - 1};
   if (!larger.slots) return 0;
   for (size_t i = 0; d->slots && i <= d->mask; i++)
-    if (d->slots[i].ptr) insert(&larger, d->slots[i]);
+    if (d->slots[i].block.ptr) insert(&larger, d->slots[i]);
   free(d->slots);
   d->slots = larger.slots;
   d->mask = larger.mask;
@@ -103,14 +101,14 @@ static int grow(shard *d) {
 // erase empties a slot and moves those after it that would not be found otherwise.
 static void erase(shard *d, slot *s) {
   size_t hole = (size_t)(s - d->slots);
-  for (size_t i = (hole + 1) & d->mask; d->slots[i].ptr; i = (i + 1) & d->mask) {
-    size_t from = place(d, d->slots[i].ptr);
+  for (size_t i = (hole + 1) & d->mask; d->slots[i].block.ptr; i = (i + 1) & d->mask) {
+    size_t from = place(d, d->slots[i].block.ptr);
     if (((i - from) & d->mask) >= ((i - hole) & d->mask)) {
       d->slots[hole] = d->slots[i];
       hole = i;
     }
   }
-  d->slots[hole].ptr = 0;
+  d->slots[hole].block.ptr = 0;
   d->count--;
 }
 
@@ -194,28 +192,58 @@ static size_t size_of(size_t bytes) { return bytes ? (bytes + UNIT - 1) / UNIT :
 // class_of returns the class of a size in units.
 static int class_of(size_t size) { return size > 1 ? 64 - __builtin_clzll(size - 1) : 0; }
 
-void front_add(front *f, uintptr_t ptr, size_t bytes, uintptr_t stream, const char *tag) {
-  shard *d = shard_of(f, ptr);
+int front_add(front *f, front_block b, size_t bytes, const char *tag, int plain) {
+  shard *d = shard_of(f, b.ptr);
   lock(&d->lock);
-  if ((d->slots && d->count < d->mask / 4 * 3) || grow(d)) insert(d, (slot){ptr, stream, size_of(bytes), tag, LIVE});
+  int room = (d->slots && d->count < d->mask / 4 * 3) || grow(d);
+  if (room) insert(d, (slot){b, plain ? LIVE : OUTSIDE, size_of(bytes), tag});
   unlock(&d->lock);
+  return room;
 }
 
-uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag) {
-  if (f->off) return 0;
+int front_use(front *f, front_block *b, int shared) {
+  shard *d = shard_of(f, b->ptr);
+  lock(&d->lock);
+  slot *s = find(d, b->ptr);
+  int result = !s ? FRONT_UNKNOWN : s->state == KEPT ? FRONT_FREED_BEFORE : FRONT_LIVE;
+  if (result == FRONT_LIVE) {
+    b->index = s->block.index;
+    if (shared) s->state = OUTSIDE;
+  }
+  unlock(&d->lock);
+  return result;
+}
+
+static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[place / 64]; }
+
+static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
+
+// drain empties the blocks of a stream, whose lock is held, to out, and unlocks it.
+static int drain(front *f, stream_blocks *s, front_block *out) {
+  int count = s->count;
+  memcpy(out, s->freed, (size_t)count * sizeof *out);
+  s->count = 0;
+  if (count) atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
+  unlock(&s->lock);
+  for (int i = 0; i < count; i++) forget(f, out[i].ptr);
+  return count;
+}
+
+uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_block *out, int *count) {
+  *count = 0;
   stream_blocks *s = find_stream(f, stream);
   if (!s) return 0;
   size_t size = size_of(bytes);
-  uintptr_t ptr = 0;
-  for (int i = s->count - 1; i >= 0 && !ptr; i--) {
-    if (s->freed[i].size != size || s->freed[i].tag != tag) continue;
-    ptr = s->freed[i].ptr;
-    s->count--;
-    s->taken[class_of(size)]++;
-    memmove(&s->freed[i], &s->freed[i + 1], (size_t)(s->count - i) * sizeof s->freed[0]);
-  }
+  int i = f->off ? -1 : s->count - 1;
+  while (i >= 0 && (s->sizes[i] != size || s->tags[i] != tag)) i--;
+  if (i < 0) return *count = drain(f, s, out), 0;
+  uintptr_t ptr = s->freed[i].ptr;
+  int last = --s->count;
+  s->freed[i] = s->freed[last];
+  s->sizes[i] = s->sizes[last];
+  s->tags[i] = s->tags[last];
+  s->taken[class_of(size)]++;
   unlock(&s->lock);
-  if (!ptr) return 0;
   shard *d = shard_of(f, ptr);
   lock(&d->lock);
   slot *found = find(d, ptr);
@@ -224,64 +252,39 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag) 
   return ptr;
 }
 
-int front_keeps(front *f, uintptr_t ptr, int shared) {
-  shard *d = shard_of(f, ptr);
-  lock(&d->lock);
-  slot *s = find(d, ptr);
-  int kept = s && s->state == KEPT;
-  if (s && !kept && shared) s->state = SHARED;
-  unlock(&d->lock);
-  return kept;
-}
-
-static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[place / 64]; }
-
-static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
-
-// drain empties the blocks of a stream, whose lock is held, to out.
-static int drain(front *f, stream_blocks *s, front_block *out) {
-  int count = s->count;
-  for (int i = 0; i < count; i++) out[i] = (front_block){s->freed[i].ptr, s->stream};
-  s->count = 0;
-  atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
-  return count;
-}
-
-int front_give(front *f, uintptr_t ptr, uintptr_t stream, front_block *out, int *count) {
+int front_give(front *f, front_block *b, front_block *out, int *count) {
   *count = 0;
-  int on = !f->off;
-  shard *d = shard_of(f, ptr);
+  shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
-  slot *found = find(d, ptr);
-  int known = found != NULL, kept = known && found->state == KEPT, keeps = known && found->state == LIVE && on && found->stream == stream;
-  slot block = known ? *found : (slot){0};
-  if (keeps) found->state = KEPT;
-  if (known && !kept && !keeps) erase(d, found);
+  slot *found = find(d, b->ptr), block = {0};
+  int result = !found ? FRONT_UNKNOWN : found->state == KEPT ? FRONT_FREED_BEFORE : FRONT_LIVE;
+  if (result == FRONT_LIVE) {
+    block = *found;
+    b->index = block.block.index;
+    if (block.state == LIVE && block.block.stream == b->stream && !f->off) {
+      result = FRONT_KEPT;
+      found->state = KEPT;
+    } else {
+      erase(d, found);
+    }
+  }
   unlock(&d->lock);
-  if (!keeps) return kept ? FRONT_FREED_BEFORE : FRONT_NOT_KEPT;
-  stream_blocks *s = stream_of(f, stream);
-  if (!s) return forget(f, ptr), FRONT_NOT_KEPT;
-  if (s->count == FRONT_BLOCKS) *count = drain(f, s, out);
-  s->freed[s->count].ptr = ptr;
-  s->freed[s->count].size = block.size;
+  if (result != FRONT_KEPT) return result;
+  stream_blocks *s = stream_of(f, b->stream);
+  if (!s) return forget(f, b->ptr), FRONT_LIVE;
+  if (s->count == FRONT_BLOCKS) {
+    memcpy(out, s->freed, sizeof s->freed);
+    *count = s->count;
+    s->count = 0;
+  }
+  int last = s->count++;
+  s->freed[last] = *b;
+  s->sizes[last] = block.size;
+  s->tags[last] = block.tag;
   if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
-  s->freed[s->count++].tag = block.tag;
   unlock(&s->lock);
   for (int i = 0; i < *count; i++) forget(f, out[i].ptr);
   return FRONT_KEPT;
-}
-
-// drain_stream drains a locked stream and unlocks it.
-static int drain_stream(front *f, stream_blocks *s, front_block *out) {
-  int count = drain(f, s, out);
-  unlock(&s->lock);
-  for (int i = 0; i < count; i++) forget(f, out[i].ptr);
-  return count;
-}
-
-int front_drain(front *f, uintptr_t stream, front_block *out) {
-  stream_blocks *s = find_stream(f, stream);
-  return s ? drain_stream(f, s, out) : 0;
 }
 
 int front_drain_next(front *f, int *next, front_block *out) {
@@ -294,7 +297,7 @@ int front_drain_next(front *f, int *next, front_block *out) {
     place += (unsigned)__builtin_ctzll(rest);
     stream_blocks *s = atomic_load(&f->streams[place++]);
     lock(&s->lock);
-    int count = drain_stream(f, s, out);
+    int count = drain(f, s, out);
     *next = (int)place;
     if (count) return count;
   }

@@ -23,7 +23,7 @@ type refused struct {
 // freeAll frees blocks that the front kept. The program has freed them, so it gets no error.
 func (p *pool) freeAll(blocks []C.front_block) {
 	for _, b := range blocks {
-		err := p.free(uintptr(b.ptr), allocator.Stream(b.stream))
+		err := p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
 		if err == nil || errors.Is(err, allocator.ErrUnknownBlock) || errors.Is(err, allocator.ErrClosed) {
 			continue
 		}

@@ -1,7 +1,7 @@
-// A front keeps the last blocks that were freed on each stream of a pool, so that a request of the same size
-// on the same stream gets one without a call to Go. Such a call costs a hundred nanoseconds, and the Go
-// runtime takes a lock in it that all threads share. To the pool these blocks are live: it takes them back
-// before it looks for memory elsewhere, and before it reports anything.
+// A front has the live blocks of a pool by address, and keeps the last blocks that were freed on each stream, so
+// that a request of the same size on the same stream gets one without a call to Go. Such a call costs a hundred
+// nanoseconds, and the Go runtime takes a lock in it that all threads share. To the pool these blocks are live: it
+// takes them back before it looks for memory elsewhere, and before it reports anything.
 #ifndef MLPOOL_FRONT_H
 #define MLPOOL_FRONT_H
 
@@ -9,15 +9,16 @@
 #include <stdint.h>
 
 enum {
-  FRONT_BLOCKS = 16,   // that a front keeps of one stream
+  FRONT_BLOCKS = 64,   // that a front keeps of one stream
   FRONT_CLASSES = 48,  // of sizes: class c has those of more than 128 << c bytes, and at most 256 << c
 };
 
 typedef struct front front;
 
-// A block that a front gives back to the pool: it was freed on stream.
+// A block by its address and by its index in the pool's table. It was, or is to be, freed on stream.
 typedef struct {
   uintptr_t ptr, stream;
+  uint32_t index;
 } front_block;
 
 // front_new returns an empty front, or NULL if the host has no memory. It is never freed, since another
@@ -25,29 +26,29 @@ typedef struct {
 front *front_new(void);
 void front_end(front *f);
 
-// front_add notes a block that the pool handed out for work on stream.
-void front_add(front *f, uintptr_t ptr, size_t bytes, uintptr_t stream, const char *tag);
+// front_add notes a block that the pool handed out for work on b.stream. Only if plain is set, front_give may keep
+// it. It returns 0 if the host has no memory.
+int front_add(front *f, front_block b, size_t bytes, const char *tag, int plain);
 
-// front_take returns a block for a request, or 0. Two tags are equal if their addresses are.
-uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag);
+// front_take returns a block for a request, or 0. Two tags are equal if their addresses are. If it returns 0, the
+// front forgets the blocks that it keeps of the stream, and writes them, *count of them, to out, which has
+// FRONT_BLOCKS.
+uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_block *out, int *count);
 
-// front_keeps reports whether the front keeps a block, which the program has freed. If not, and if shared is
-// set because another stream uses the block, front_give will not keep it.
-int front_keeps(front *f, uintptr_t ptr, int shared);
+// The results of front_use and front_give.
+enum { FRONT_KEPT, FRONT_FREED_BEFORE, FRONT_UNKNOWN, FRONT_LIVE };
 
-// The results of front_give.
-enum { FRONT_KEPT, FRONT_FREED_BEFORE, FRONT_NOT_KEPT };
+// front_use sets b->index of the live block at b->ptr and returns FRONT_LIVE, unless the program has freed it, or
+// the front does not know it. If shared is set another stream uses the block, and front_give will not keep it.
+int front_use(front *f, front_block *b, int shared);
 
-// front_give keeps a block that is freed on stream. If it does not, the block is the pool's to free. If there
-// are too many blocks, it writes those to give back, *count of them, to out, which has FRONT_BLOCKS.
-int front_give(front *f, uintptr_t ptr, uintptr_t stream, front_block *out, int *count);
+// front_give keeps the block at b->ptr, which is freed on b->stream, and returns FRONT_KEPT. If there are too many
+// blocks, it writes those to give back, *count of them, to out, which has FRONT_BLOCKS. A live block that it does
+// not keep it forgets: that is the pool's to free, by b->index.
+int front_give(front *f, front_block *b, front_block *out, int *count);
 
-// front_drain writes the blocks of a stream to out, which has FRONT_BLOCKS, and returns their number. The
-// front forgets them.
-int front_drain(front *f, uintptr_t stream, front_block *out);
-
-// front_drain_next is front_drain for the first stream with blocks from *next on, and advances *next; it returns
-// -1 if there is none.
+// front_drain_next writes the blocks of the first stream with blocks from *next on to out, which has FRONT_BLOCKS,
+// and returns their number, or -1 if there is none. The front forgets them. It advances *next.
 int front_drain_next(front *f, int *next, front_block *out);
 
 // front_taken adds to taken, by class, how many blocks requests got so far. Each was freed and allocated without

@@ -121,26 +121,30 @@ func TestGoroutines(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(k), 1))
 			on := allocator.Stream(k%4 + 1)
-			var mine []uintptr
+			type held struct {
+				addr  uintptr
+				index uint32
+			}
+			var mine []held
 			for i := range 500 {
 				if len(mine) > 10 || i > 480 && len(mine) > 0 {
 					at := random.IntN(len(mine))
-					if err := p.free(mine[at], on); err != nil {
+					if err := p.free(mine[at].addr, &mine[at].index, on); err != nil {
 						t.Error(err)
 					}
 					mine = slices.Delete(mine, at, at+1)
 				}
-				addr, _, err := p.allocate(request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
+				addr, index, _, err := p.allocate(request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if mine = append(mine, addr); i%50 == 0 {
+				if mine = append(mine, held{addr, index}); i%50 == 0 {
 					_, _ = p.report(), p.memory()
 				}
 			}
-			for _, addr := range mine {
-				if err := p.free(addr, on); err != nil {
+			for _, b := range mine {
+				if err := p.free(b.addr, &b.index, on); err != nil {
 					t.Error(err)
 				}
 			}
@@ -151,6 +155,38 @@ func TestGoroutines(t *testing.T) {
 		t.Error(err)
 	}
 	if err := f.Leftover(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRefusedFree frees a block that another stream uses while the driver refuses events. The block stays live, and a
+// later free frees it.
+func TestRefusedFree(t *testing.T) {
+	f := allocatortest.NewFake(1 << 30)
+	base, err := allocator.NewPool(f, allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{alloc: base, base: base}
+	p.captures.pool = p
+	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.recordStream(addr, index, 2); err != nil {
+		t.Fatal(err)
+	}
+	f.FailAt(1, "RecordEvent")
+	if err := p.free(addr, &index, 1); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Errorf("free while the driver refuses events: %v", err)
+	}
+	if err := p.free(addr, &index, 1); err != nil {
+		t.Errorf("free of a block whose free failed: %v", err)
+	}
+	if err := p.free(addr, &index, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
+		t.Errorf("free of a block that is free: %v", err)
+	}
+	if err := errors.Join(p.close(), f.Leftover()); err != nil {
 		t.Error(err)
 	}
 }

@@ -102,15 +102,15 @@ type request struct {
 
 var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
 
-// allocate returns the address of a new block, and whether it is of the memory of a capture or a tag.
-func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
+// allocate returns the address and the index of a new block, and whether it is of the memory of a capture or a tag.
+func (p *pool) allocate(r request) (addr uintptr, index uint32, outside bool, err error) {
 	if !p.used.Load() {
 		p.used.Store(true)
 	}
 	from := p.alloc
 	c, err := p.captures.of(r)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
 	if c != nil {
 		from = c.alloc
@@ -124,10 +124,9 @@ func (p *pool) allocate(r request) (addr uintptr, captured bool, err error) {
 		err = fmt.Errorf("mlpool: tag %q: %w", c.tag, err)
 	}
 	if err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
-	p.blocks.add(b, c)
-	return b.Addr, c != nil, nil
+	return b.Addr, p.blocks.add(entry{block: b, from: c}), c != nil, nil
 }
 
 func (p *pool) allocateFrom(from aligned, r request) (allocator.Block, error) {
@@ -146,9 +145,9 @@ func (p *pool) allocateFrom(from aligned, r request) (allocator.Block, error) {
 	return from.Alloc(r.bytes, r.stream, r.tag)
 }
 
-// free frees the block at addr.
-func (p *pool) free(addr uintptr, s allocator.Stream) error {
-	e, ok := p.blocks.take(addr)
+// free frees the block at addr, which has an index in the table, and another one if that fails.
+func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
+	e, ok := p.blocks.take(*index, addr)
 	if !ok {
 		return allocator.ErrUnknownBlock
 	}
@@ -157,7 +156,7 @@ func (p *pool) free(addr uintptr, s allocator.Stream) error {
 	}
 	err := p.streams.try(func() error { return p.freeEntry(e, s) })
 	if err != nil {
-		p.blocks.put(e)
+		*index = p.blocks.add(e)
 	}
 	return err
 }
@@ -173,8 +172,8 @@ func (p *pool) freeEntry(e entry, s allocator.Stream) error {
 	return p.captures.freed(e.from)
 }
 
-func (p *pool) recordStream(addr uintptr, s allocator.Stream) error {
-	e, ok := p.blocks.share(addr)
+func (p *pool) recordStream(addr uintptr, index uint32, s allocator.Stream) error {
+	e, ok := p.blocks.get(index, addr, true)
 	if !ok {
 		return allocator.ErrUnknownBlock
 	}

@@ -70,23 +70,41 @@ func FuzzOptions(f *testing.F) {
 }
 
 func TestTable(t *testing.T) {
+	const blocks = 10_000
 	var table table
-	for i := range uintptr(10_000) {
-		table.add(allocator.Block{Addr: 256 * (i + 1), Size: int64(i)}, nil)
+	index := map[uintptr]uint32{}
+	add := func(i uintptr) {
+		index[i] = table.add(entry{block: allocator.Block{Addr: 256 * i, Size: int64(i)}})
 	}
-	for i := range uintptr(10_000) {
-		addr := 256 * (i + 1)
-		if e, ok := table.share(addr); !ok || !e.shared || e.block.Size != int64(i) {
+	for i := uintptr(1); i <= blocks; i++ {
+		add(i)
+	}
+	for i := uintptr(1); i <= blocks; i++ {
+		addr := 256 * i
+		if e, ok := table.get(index[i], addr, true); !ok || !e.shared || e.block.Size != int64(i) {
 			t.Fatalf("block %d: %+v, %v", i, e, ok)
 		}
-		if e, ok := table.take(addr); !ok || !e.shared {
+		if _, ok := table.take(index[i], addr+256); ok {
+			t.Fatalf("index %d is also of another address", index[i])
+		}
+		if e, ok := table.take(index[i], addr); !ok || !e.shared {
 			t.Fatalf("block %d: %+v, %v", i, e, ok)
 		}
-		if _, ok := table.take(addr); ok {
+		if _, ok := table.take(index[i], addr); ok {
 			t.Fatalf("block %d is there twice", i)
 		}
-		if _, ok := table.get(addr); ok {
+		if i%2 == 0 {
+			continue
+		}
+		add(i + blocks) // it may get the index of a block that was taken
+		if _, ok := table.get(index[i], addr, false); ok {
 			t.Fatalf("block %d is still there", i)
 		}
+		if e, ok := table.get(index[i+blocks], addr+256*blocks, false); !ok || e.shared {
+			t.Fatalf("block %d: %+v, %v", i+blocks, e, ok)
+		}
+	}
+	if _, ok := table.get(1<<32-1, 256, false); ok { // NO_BLOCK
+		t.Error("there is a block that no index names")
 	}
 }

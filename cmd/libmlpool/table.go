@@ -8,72 +8,74 @@ import (
 	"mlpool/allocator"
 )
 
-// A table finds live blocks by address. Addresses are spread over shards, each with a lock, so that
-// threads rarely wait for each other.
-type table struct{ shards [shards]shard }
+// A table has the live blocks. The front finds them by address and knows their indices. Blocks are spread by
+// address over shards, each with a lock, so that threads rarely wait for each other.
+type table struct{ shards [1 << shardBits]shard }
 
-const shards = 128 // a power of two
+const shardBits = 7
 
 type shard struct {
-	mu     sync.Mutex
-	blocks map[uintptr]entry
+	mu      sync.Mutex
+	entries []entry
+	unused  []uint32 // places in entries
 
-	_ [112]byte // to 128: two shards share no cache line
+	_ [72]byte // to 128: two shards share no cache line
 }
 
-// An entry is a live block.
+// An entry is a live block; that of address 0 is none.
 type entry struct {
 	block  allocator.Block
 	from   *captured // that the block is of; nil: of pool.alloc
 	shared bool      // RecordStream named a stream
 }
 
-// shard returns the shard of an address, which is a multiple of 256.
-func (t *table) shard(addr uintptr) *shard {
+// add adds a block and returns its index, which has the place in the shard above the shard.
+func (t *table) add(e entry) uint32 {
 	const golden = 0x9E3779B97F4A7C15
-	return &t.shards[uint64(addr>>8)*golden>>(64-7)]
-}
-
-func (t *table) add(b allocator.Block, from *captured) { t.put(entry{block: b, from: from}) }
-
-func (t *table) put(e entry) {
-	s := t.shard(e.block.Addr)
+	number := uint64(e.block.Addr>>8) * golden >> (64 - shardBits) // addresses are multiples of 256
+	s := &t.shards[number]
 	s.mu.Lock()
-	if s.blocks == nil {
-		s.blocks = map[uintptr]entry{}
+	place := len(s.entries)
+	if last := len(s.unused) - 1; last >= 0 {
+		place = int(s.unused[last])
+		s.unused = s.unused[:last]
+		s.entries[place] = e
+	} else {
+		s.entries = append(s.entries, e)
 	}
-	s.blocks[e.block.Addr] = e
 	s.mu.Unlock()
+	return uint32(place)<<shardBits | uint32(number)
 }
 
-// take removes the block at addr.
-func (t *table) take(addr uintptr) (e entry, ok bool) {
-	s := t.shard(addr)
+// lock locks the shard of an index and returns the entry of the block at addr there, or nil: a program may free a
+// block while another thread names it.
+func (t *table) lock(index uint32, addr uintptr) (*shard, *entry) {
+	s, place := &t.shards[index&(1<<shardBits-1)], int(index>>shardBits)
 	s.mu.Lock()
-	if e, ok = s.blocks[addr]; ok {
-		delete(s.blocks, addr)
+	if place >= len(s.entries) || s.entries[place].block.Addr != addr || addr == 0 {
+		return s, nil
+	}
+	return s, &s.entries[place]
+}
+
+// take removes the block at addr, which has the index.
+func (t *table) take(index uint32, addr uintptr) (e entry, ok bool) {
+	s, found := t.lock(index, addr)
+	if found != nil {
+		e, *found, ok = *found, entry{}, true
+		s.unused = append(s.unused, index>>shardBits)
 	}
 	s.mu.Unlock()
 	return e, ok
 }
 
-// get returns the block at addr.
-func (t *table) get(addr uintptr) (e entry, ok bool) {
-	s := t.shard(addr)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e, ok = s.blocks[addr]
-	return e, ok
-}
-
-// share marks the block at addr as shared with another stream.
-func (t *table) share(addr uintptr) (e entry, ok bool) {
-	s := t.shard(addr)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e, ok = s.blocks[addr]; ok {
-		e.shared = true
-		s.blocks[addr] = e
+// get returns the block at addr, which has the index. With share, it is shared with another stream from now on.
+func (t *table) get(index uint32, addr uintptr, share bool) (e entry, ok bool) {
+	s, found := t.lock(index, addr)
+	if found != nil {
+		found.shared = found.shared || share
+		e, ok = *found, true
 	}
+	s.mu.Unlock()
 	return e, ok
 }
