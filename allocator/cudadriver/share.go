@@ -22,7 +22,7 @@ type Part struct {
 
 // Send sends m over a connection to a process on this host that calls Receive. The parts must be
 // pages of a Shareable Driver. Both processes can then read and write them, and each orders its own
-// accesses. The memory exists until both have released it. A Send of more than 253 parts waits for
+// accesses. The memory exists until both have released it. A Send of more than 64 parts waits for
 // the other process. Deadlines of c apply. After an error, close c.
 func (d Driver) Send(c *net.UnixConn, m Memory) error {
 	const op = "Send"
@@ -144,11 +144,12 @@ type header struct {
 
 const (
 	magic       = "mlpool\r\n" // 8 bytes
-	version     = 1
+	version     = 2
 	headerBytes = len(magic) + 4 + 4 + 8 + 8 + 8
 
-	// maxDescriptors is the most that Linux passes at once.
-	maxDescriptors = 253
+	// maxDescriptors is the most that are open at once, of the 1024 that a process can usually have. Linux passes
+	// at most 253.
+	maxDescriptors = 64
 	// maxShared is the most bytes of all parts, more than any device has. So sums cannot overflow.
 	maxShared = 1 << 46
 	maxParts  = 1 << 24

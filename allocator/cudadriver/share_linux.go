@@ -39,19 +39,23 @@ func sendBatch(c *net.UnixConn, batch []Part, export func(pages uintptr) (fd int
 	fds := make([]int, 0, len(batch))
 	defer func() { err = first(err, closeAll(fds)) }()
 	var sizes []byte
+	var refused error
 	for _, p := range batch {
-		fd, err := export(p.Pages)
-		if err != nil {
-			return err
-		}
-		fds = append(fds, fd)
 		sizes = binary.LittleEndian.AppendUint64(sizes, uint64(p.Bytes))
+		if refused != nil {
+			continue // the receiver sees too few
+		}
+		fd, err := export(p.Pages)
+		if err == nil {
+			fds = append(fds, fd)
+		}
+		refused = err
 	}
 	n, _, err := c.WriteMsgUnix(sizes, syscall.UnixRights(fds...), nil)
 	if err == nil {
 		_, err = c.Write(sizes[n:])
 	}
-	return err
+	return first(refused, err)
 }
 
 // receiveParts receives what sendParts sends. It calls begin with the header and accept with each
@@ -110,7 +114,7 @@ func receiveBatch(c *net.UnixConn, n int, accept func(fd int, bytes int64) error
 		got += k
 	}
 	if len(fds) < n {
-		return fmt.Errorf("%d descriptors for %d parts: too few were sent, or ulimit -n is too low", len(fds), n)
+		return fmt.Errorf("%d descriptors for %d parts: the sender could export no more, or ulimit -n is too low", len(fds), n)
 	}
 	for i, fd := range fds {
 		if err := accept(fd, int64(binary.LittleEndian.Uint64(sizes[8*i:]))); err != nil {

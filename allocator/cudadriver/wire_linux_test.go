@@ -3,6 +3,7 @@ package cudadriver
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -79,12 +80,14 @@ func TestParts(t *testing.T) {
 		go func() { sent <- sendParts(a, want, parts, open) }()
 		var got []Part
 		var begun header
+		most := 0
 		h, err := receiveParts(b, func(h header) error {
 			begun = h
 			return nil
 		}, func(fd int, bytes int64) error {
 			pages, err := numberOf(fd)
 			got = append(got, Part{pages, bytes})
+			most = max(most, openFiles(t)-before)
 			return err
 		})
 		if e := <-sent; err != nil || e != nil {
@@ -95,6 +98,38 @@ func TestParts(t *testing.T) {
 		}
 		if now := openFiles(t); now != before {
 			t.Errorf("%d parts: %d file descriptors are left", n, now-before)
+		}
+		if most > 2*maxDescriptors {
+			t.Errorf("%d parts: %d file descriptors were open in both processes, want at most %d in each", n, most, maxDescriptors)
+		}
+	}
+}
+
+// TestPartsRefused has the sender run out of descriptors, which the receiver learns.
+func TestPartsRefused(t *testing.T) {
+	open := numbered(t)
+	for _, can := range []int{0, 3, maxDescriptors + 3} {
+		a, b := SocketPair(t)
+		before, n := openFiles(t), 2*maxDescriptors
+		left := can
+		sent := make(chan error)
+		go func() {
+			err := sendParts(a, header{parts: n, total: int64(n), bytes: 1}, slices.Repeat([]Part{{Bytes: 1}}, n), func(pages uintptr) (int, error) {
+				if left--; left < 0 {
+					return -1, syscall.EMFILE
+				}
+				return open(pages)
+			})
+			_ = a.CloseWrite()
+			sent <- err
+		}()
+		_, err := receiveParts(b, func(header) error { return nil }, func(int, int64) error { return nil })
+		want := fmt.Sprintf("%d descriptors for %d parts: the sender", can%maxDescriptors, maxDescriptors)
+		if e := <-sent; e != syscall.EMFILE || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d of %d: errors %v, %v", can, n, e, err)
+		}
+		if now := openFiles(t); now != before {
+			t.Errorf("%d of %d: %d file descriptors are left", can, n, now-before)
 		}
 	}
 }
