@@ -297,6 +297,21 @@ int mlpool_send(mlpool_pool *pool, void *ptr, int socket) {
   return code ? code : CALL(mlpool_go_send, NUMBER(pool), b, socket);
 }
 
+int mlpool_export(mlpool_pool *pool, void *ptr, mlpool_ipc_handle *handle) {
+  WANT(handle, "handle is NULL");
+  front_block b = {.ptr = NUMBER(ptr)};
+  int code = find(pool, &b, 1);
+  return code ? code : CALL(mlpool_go_export, NUMBER(pool), b, handle);
+}
+
+int mlpool_import(int device, const mlpool_ipc_handle *handle, void **ptr, size_t *bytes) {
+  WANT(handle && ptr && bytes, "handle, ptr or bytes is NULL");
+  uintptr_t addr = 0;
+  int code = CALL(mlpool_go_import, device, (mlpool_ipc_handle *)handle, &addr, bytes);
+  if (!code) *ptr = (void *)addr;
+  return code;
+}
+
 int mlpool_receive(int device, int socket, void **ptr, size_t *bytes) {
   WANT(ptr && bytes, "ptr or bytes is NULL");
   uintptr_t addr = 0;

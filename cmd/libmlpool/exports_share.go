@@ -6,12 +6,14 @@ package main
 import "C"
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
@@ -45,60 +47,78 @@ func mlpool_go_send(handle C.uintptr_t, b C.front_block, socket C.int, text *C.c
 		if err != nil {
 			return err
 		}
-		return errors.Join(p.send(uintptr(b.ptr), uint32(b.index), c), c.Close())
+		m, err := p.pagesOf(uintptr(b.ptr), uint32(b.index))
+		if err == nil {
+			err = p.driver.Send(c, m)
+		}
+		return errors.Join(err, c.Close())
 	})
 }
 
-// received has the memory of mlpool_receive, by address.
+// received has memory of other processes, by address.
 var received sync.Map
+
+// receive maps memory of another process.
+func receive(o options, open func(d cudadriver.Driver) (mapping, error), ptr *C.uintptr_t, bytes *C.size_t) error {
+	err := o.probe()
+	if err != nil {
+		return err
+	}
+	d, err := cudadriver.New(o.driver)
+	if err != nil {
+		return err
+	}
+	m, err := open(d)
+	if err != nil {
+		return err
+	}
+	received.Store(m.Addr, m)
+	*ptr, *bytes = C.uintptr_t(m.Addr), C.size_t(m.Bytes)
+	return nil
+}
 
 //export mlpool_go_receive
 func mlpool_go_receive(device, socket C.int, ptr *C.uintptr_t, bytes *C.size_t, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	d, err := cudadriver.New(cudadriver.Options{Device: int(device)})
-	if err != nil {
-		return fail(text, err)
-	}
-	c, err := connection(socket)
-	if err != nil {
-		return fail(text, err)
-	}
-	r, err := d.Receive(c)
-	if err := errors.Join(err, c.Close()); err != nil {
-		return fail(text, err)
-	}
-	received.Store(r.Addr, r)
-	*ptr, *bytes = C.uintptr_t(r.Addr), C.size_t(r.Bytes)
-	return C.MLPOOL_OK
+	o := options{driver: cudadriver.Options{Device: int(device)}}
+	return fail(text, receive(o, func(d cudadriver.Driver) (mapping, error) {
+		c, err := connection(socket)
+		if err != nil {
+			return mapping{}, err
+		}
+		r, err := d.Receive(c)
+		return mapping{Received: r}, errors.Join(err, c.Close())
+	}, ptr, bytes))
 }
 
 //export mlpool_go_close_received
 func mlpool_go_close_received(ptr C.uintptr_t, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	r, ok := received.LoadAndDelete(uintptr(ptr))
+	m, ok := received.LoadAndDelete(uintptr(ptr))
 	if !ok {
 		return fail(text, allocator.ErrUnknownBlock)
 	}
-	return fail(text, r.(*cudadriver.Received).Close())
+	return fail(text, m.(mapping).close())
 }
 
-// send sends the block at addr to the process at the other end of c.
-func (p *pool) send(addr uintptr, index uint32, c *net.UnixConn) error {
-	e, ok := p.blocks.get(index, addr, false)
-	if !ok {
-		return allocator.ErrUnknownBlock
-	}
-	from := p.base
-	if e.from != nil {
-		from = e.from.alloc
-	}
-	parts, offset, err := from.Backing(e.block)
-	if err != nil {
+//export mlpool_go_export
+func mlpool_go_export(handle C.uintptr_t, b C.front_block, to *C.mlpool_ipc_handle, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error {
+		t, err := p.export(uintptr(b.ptr), uint32(b.index))
+		if err == nil {
+			_, err = binary.Encode(unsafe.Slice((*byte)(unsafe.Pointer(to)), unsafe.Sizeof(*to)), binary.LittleEndian, t)
+		}
 		return err
+	})
+}
+
+//export mlpool_go_import
+func mlpool_go_import(device C.int, from *C.mlpool_ipc_handle, ptr *C.uintptr_t, bytes *C.size_t, text *C.char) (result C.int) {
+	defer recovered(text, &result)
+	var t ticket
+	if _, err := binary.Decode(unsafe.Slice((*byte)(unsafe.Pointer(from)), unsafe.Sizeof(*from)), binary.LittleEndian, &t); err != nil {
+		return fail(text, err)
 	}
-	m := cudadriver.Memory{Offset: offset, Bytes: e.block.Size}
-	for _, part := range parts {
-		m.Pages = append(m.Pages, cudadriver.Part(part))
-	}
-	return p.driver.Send(c, m)
+	o := options{driver: cudadriver.Options{Device: int(device)}, allPeers: true}
+	return fail(text, receive(o, t.open, ptr, bytes))
 }

@@ -19,7 +19,9 @@ func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
 		if !p.asleep.Swap(true) {
 			C.entry_front_off(p.handle)
 		}
-		err := p.sleepOrWake(func(s sleeper) error { return s.Sleep(keep != 0) })
+		err := p.exports.unmapped(nil, func() error {
+			return p.sleepOrWake(func(s sleeper) error { return s.Sleep(keep != 0) })
+		})
 		if awake := !errors.Is(p.base.Reserve(0), allocator.ErrAsleep); awake && p.asleep.Swap(false) {
 			C.entry_front_on(p.handle)
 		}

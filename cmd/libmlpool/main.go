@@ -36,6 +36,7 @@ type pool struct {
 	blocks   table
 	captures captures
 	streams  streams
+	exports  exports
 	refused  refused
 	handler  atomic.Pointer[handler]
 	asleep   atomic.Bool
@@ -43,7 +44,7 @@ type pool struct {
 
 // newPool returns a pool with options o.
 func newPool(o options) (*pool, error) {
-	if err := o.addPeers(); err != nil {
+	if err := o.probe(); err != nil {
 		return nil, err
 	}
 	d, err := newPeered(o.driver)
@@ -151,8 +152,11 @@ func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
 	if !ok {
 		return allocator.ErrUnknownBlock
 	}
-	if e.shared && p.captures.postpone(e, s) {
-		return nil
+	if e.shared {
+		p.exports.forget(addr)
+		if p.captures.postpone(e, s) {
+			return nil
+		}
 	}
 	err := p.streams.try(func() error { return p.freeEntry(e, s) })
 	if err != nil {
@@ -243,6 +247,7 @@ const maxBytes = 1 << 60
 
 // close returns all memory to the driver.
 func (p *pool) close() error {
+	p.exports.close()
 	return p.streams.waiting(func() error { return errors.Join(p.captures.close(), p.alloc.Close()) })
 }
 

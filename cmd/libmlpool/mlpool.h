@@ -77,7 +77,8 @@ const char *mlpool_error(void);
  *                     peers=all: every device that can
  *   streams_last=true each stream lasts as long as the pool, or until mlpool_release_stream. Then memory that was
  *                     freed on one serves all others; without it only after mlpool_trim, or before a request fails
- *   shareable=true    mlpool_send can send blocks to other processes, and NCCL can register the memory
+ *   shareable=true    other processes can map blocks (mlpool_export, mlpool_send), and NCCL can register the memory;
+ *                     shareable=auto: if the device can
  * A key that options does not name is taken from the environment: MLPOOL_MAX_BYTES is max_bytes. */
 int mlpool_create(int device, const char *options, mlpool_pool **pool);
 
@@ -236,11 +237,24 @@ int mlpool_visit(mlpool_pool *pool, mlpool_visitor visitor, void *arg);
  * later memory included, as the option peers does. */
 int mlpool_add_peer(mlpool_pool *pool, int device);
 
-/* mlpool_send sends a block to another process over a connected Unix socket. The pool must be shareable,
- * and the block must stay live, and the pool awake, until the receiver has closed it: mlpool_wake gives the
- * block other memory. The receiver can access the whole pages that the block is in.
- * mlpool_receive waits for a block and maps it for a device; mlpool_close_received unmaps it, after the
- * work on it is done. */
+/* Memory of other processes. The pool must be shareable, and a block must stay live until the other process has closed it.
+ * That process can access the whole pages that the block is in.
+ *
+ * mlpool_export names a block as bytes to be sent by any means: to processes of the same user, in the same network namespace,
+ * which may import it several times. The name is the same until the block is freed. mlpool_import maps the block for a
+ * device, and for all that can access the device's memory. Between processes that share memory there is one connection, and
+ * at most 64 descriptors are open while a block is imported. While a process maps a block, mlpool_sleep and mlpool_tag_sleep
+ * of its memory fail. An import fails while the block is asleep, and after the process that exported it has ended.
+ * mlpool_close_received unmaps a block, after the work on it is done. */
+typedef struct {
+  unsigned char bytes[48];
+} mlpool_ipc_handle;
+int mlpool_export(mlpool_pool *pool, void *ptr, mlpool_ipc_handle *handle);
+int mlpool_import(int device, const mlpool_ipc_handle *handle, void **ptr, size_t *bytes);
+
+/* mlpool_send sends a block over a connected Unix socket, also to another network namespace. The pool does not know how
+ * long it is mapped, so it must stay awake: mlpool_wake gives the block other memory. mlpool_receive waits for a block
+ * and maps it for a device, until mlpool_close_received. */
 int mlpool_send(mlpool_pool *pool, void *ptr, int socket);
 int mlpool_receive(int device, int socket, void **ptr, size_t *bytes);
 int mlpool_close_received(void *ptr);

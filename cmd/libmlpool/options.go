@@ -21,10 +21,15 @@ type options struct {
 	allPeers    bool // every device that can access the memory is one of driver.Peers
 	traceEvents int
 	streamsLast bool // as long as the pool, or until mlpool_release_stream
+	autoShare   bool // driver.Shareable is what the device can
 }
 
-// addPeers adds the devices that can access memory of the pool's, if the options want all.
-func (o *options) addPeers() error {
+// probe finds out what the device can, where the options leave it to that.
+func (o *options) probe() error {
+	if o.autoShare {
+		_, err := cudadriver.New(cudadriver.Options{Device: o.driver.Device, Shareable: true})
+		o.driver.Shareable = err == nil
+	}
 	if !o.allPeers {
 		return nil
 	}
@@ -51,7 +56,12 @@ var poolKeys = []string{
 var ownKeys = map[string]func(o *options, value string) error{
 	"keep_mapped":  func(o *options, v string) error { return boolean(&o.pool.KeepMapped, v) },
 	"streams_last": func(o *options, v string) error { return boolean(&o.streamsLast, v) },
-	"shareable":    func(o *options, v string) error { return boolean(&o.driver.Shareable, v) },
+	"shareable": func(o *options, v string) error {
+		if o.autoShare = v == "auto"; o.autoShare {
+			return nil
+		}
+		return boolean(&o.driver.Shareable, v)
+	},
 	"trace_events": func(o *options, v string) error { return number(&o.traceEvents, v, 1<<30) },
 	"peers": func(o *options, v string) error {
 		if v == "all" {

@@ -26,7 +26,7 @@ type shard struct {
 type entry struct {
 	block  allocator.Block
 	from   *captured // that the block is of; nil: of pool.alloc
-	shared bool      // RecordStream named a stream
+	shared bool      // RecordStream named a stream, or the block is exported
 }
 
 // add adds a block and returns its index, which has the place in the shard above the shard.
@@ -69,7 +69,8 @@ func (t *table) take(index uint32, addr uintptr) (e entry, ok bool) {
 	return e, ok
 }
 
-// get returns the block at addr, which has the index. With share, it is shared with another stream from now on.
+// get returns the block at addr, which has the index. With share, it is shared with another stream or process from
+// now on.
 func (t *table) get(index uint32, addr uintptr, share bool) (e entry, ok bool) {
 	s, found := t.lock(index, addr)
 	if found != nil {

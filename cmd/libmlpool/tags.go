@@ -83,7 +83,7 @@ func mlpool_go_tag_sleep(handle C.uintptr_t, name *C.char, keep C.int, text *C.c
 		if err := p.driver.Synchronize(); err != nil { // work of streams that the memory does not know may use it
 			return err
 		}
-		return c.alloc.Sleep(keep != 0)
+		return p.exports.unmapped(c, func() error { return c.alloc.Sleep(keep != 0) })
 	})
 }
 

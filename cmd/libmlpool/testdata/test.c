@@ -3,9 +3,11 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -419,6 +421,147 @@ static void test_send(void) {
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
+static void test_export(void) {
+  mlpool_pool *pool = create("segments=virtual,shareable=auto"), *other;
+  void *a, *b, *c, *d;
+  size_t bytes;
+  mlpool_ipc_handle h, again;
+  CHECK(!mlpool_alloc(pool, &a, 5 * MIB, NULL, "a") && memset(a, 42, 5 * MIB));
+  FAILS(mlpool_export(pool, &h, &h), MLPOOL_ERROR_UNKNOWN_BLOCK, "");
+  FAILS(mlpool_export(pool, a, NULL), MLPOOL_ERROR_INVALID, "handle is NULL");
+  CHECK(!mlpool_export(pool, a, &h) && !mlpool_export(pool, a, &again) && !memcmp(&h, &again, sizeof h));
+  CHECK(!mlpool_import(0, &h, &b, &bytes) && bytes == 5 * MIB && a != b && !memcmp(a, b, bytes));
+  CHECK(!mlpool_import(1, &h, &c, &bytes) && c != b && memset(c, 1, MIB) && *(char *)a == 1);
+  // The memory stays the block's.
+  CHECK(!mlpool_alloc(pool, &d, 30 * MIB, NULL, "d") && !mlpool_free(pool, d, NULL) && !mlpool_trim(pool, 0));
+  CHECK(!mlpool_alloc(pool, &d, 40 * MIB, NULL, "d") && memset(d, 7, 40 * MIB) && !mlpool_free(pool, d, NULL));
+  CHECK(memset(a, 2, 2 * MIB) && !memcmp(a, b, bytes));
+  CHECK(!mlpool_close_received(b));
+  FAILS(mlpool_sleep(pool, 1), MLPOOL_ERROR_INVALID, "another process maps the block");
+  CHECK(!mlpool_alloc(pool, &d, 1, NULL, "d") && !mlpool_free(pool, d, NULL)); // awake
+  CHECK(!mlpool_close_received(c) && !mlpool_sleep(pool, 1));
+  FAILS(mlpool_import(0, &h, &b, &bytes), MLPOOL_ERROR_INVALID, "asleep");
+  CHECK(!mlpool_wake(pool) && !mlpool_import(0, &h, &b, &bytes) && !memcmp(a, b, bytes) && !mlpool_close_received(b));
+  // A tag sleeps unless its own blocks are mapped.
+  CHECK(!mlpool_tag_alloc(pool, &c, MIB, NULL, "c") && !mlpool_tag_alloc(pool, &d, MIB, NULL, "d"));
+  CHECK(!mlpool_export(pool, c, &again) && !mlpool_import(0, &again, &b, &bytes) && !mlpool_tag_sleep(pool, "d", 0));
+  FAILS(mlpool_tag_sleep(pool, "c", 0), MLPOOL_ERROR_INVALID, "another process maps the block");
+  CHECK(!mlpool_close_received(b) && !mlpool_tag_sleep(pool, "c", 0));
+  // A handle is that of one block.
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_alloc(pool, &b, 5 * MIB, NULL, "a") && !mlpool_free(pool, b, NULL));
+  FAILS(mlpool_import(0, &h, &b, &bytes), MLPOOL_ERROR_INVALID, "was freed");
+  FAILS(mlpool_export(pool, a, &h), MLPOOL_ERROR_UNKNOWN_BLOCK, "");
+  memset(&h, 0, sizeof h);
+  FAILS(mlpool_import(0, &h, &b, &bytes), MLPOOL_ERROR_INVALID, "mlpool_export");
+  CHECK(mlpool_destroy(pool) == MLPOOL_ERROR_LEAK);
+  FAILS(mlpool_import(0, &again, &b, &bytes), MLPOOL_ERROR_INVALID, "was freed");
+  other = create("segments=virtual");
+  CHECK(!mlpool_alloc(other, &a, MIB, NULL, "a"));
+  FAILS(mlpool_export(other, a, &h), MLPOOL_ERROR_UNSUPPORTED, "shareable=true");
+  CHECK(!mlpool_free(other, a, NULL) && !mlpool_destroy(other));
+  other = create("segments=malloc,shareable=auto");
+  CHECK(!mlpool_alloc(other, &a, MIB, NULL, "a"));
+  FAILS(mlpool_export(other, a, &h), MLPOOL_ERROR_UNSUPPORTED, "virtual segments");
+  CHECK(!mlpool_free(other, a, NULL) && !mlpool_destroy(other));
+}
+
+// A message to a child process, and its answer.
+typedef struct {
+  enum { EXPORT, IMPORT, CLOSE, LIMIT } what;
+  mlpool_ipc_handle handle;
+  size_t bytes;
+  int code;
+  char error[512];
+} message;
+
+enum { SOCKET = 3 };
+
+// serve_test does what the parent asks for. An import adds 1 to the first byte and to the last.
+static int serve_test(void) {
+  mlpool_pool *pool = create("segments=virtual,shareable=true");
+  void *p = NULL;
+  message m;
+  while (read(SOCKET, &m, sizeof m) == sizeof m) {
+    m.code = 0;
+    switch (m.what) {
+      case EXPORT: CHECK(!mlpool_alloc(pool, &p, m.bytes, NULL, "p") && memset(p, 5, m.bytes) && !mlpool_export(pool, p, &m.handle)); break;
+      case IMPORT:
+        if (!(m.code = mlpool_import(0, &m.handle, &p, &m.bytes))) ((char *)p)[0]++, ((char *)p)[m.bytes - 1]++;
+        break;
+      case CLOSE: m.code = mlpool_close_received(p); break;
+      case LIMIT: {
+        struct rlimit l;
+        CHECK(!getrlimit(RLIMIT_NOFILE, &l));
+        l.rlim_cur = m.bytes;
+        CHECK(!setrlimit(RLIMIT_NOFILE, &l));
+        break;
+      }
+    }
+    snprintf(m.error, sizeof m.error, "%s", m.code ? mlpool_error() : "");
+    CHECK(write(SOCKET, &m, sizeof m) == sizeof m);
+  }
+  return 0;
+}
+
+static pid_t start_child(int *socket) {
+  int ends[2];
+  CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+  pid_t child = fork();
+  if (!child) {
+    if (dup2(ends[1], SOCKET) == SOCKET) execl("/proc/self/exe", "test", "--serve", NULL);
+    _exit(1);
+  }
+  CHECK(child > 0 && !close(ends[1]));
+  *socket = ends[0];
+  return child;
+}
+
+static message ask(int socket, message m) {
+  CHECK(write(socket, &m, sizeof m) == sizeof m && read(socket, &m, sizeof m) == sizeof m);
+  return m;
+}
+
+static void kill_child(pid_t child, int socket) { CHECK(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child && !close(socket)); }
+
+static void test_processes(void) {
+  mlpool_pool *pool = create("segments=virtual,shareable=true");
+  char *a;
+  void *b, *chunks[150];
+  int socket;
+  message m = {.what = IMPORT}, limit = {.what = LIMIT, .bytes = 60}, done = {.what = CLOSE}, new = {.what = EXPORT, .bytes = 3 * MIB};
+  size_t last = 300 * MIB - 1;
+  for (int i = 0; i < 150; i++) CHECK(!mlpool_alloc(pool, &chunks[i], 2 * MIB, NULL, "chunk"));
+  for (int i = 0; i < 150; i++) CHECK(!mlpool_free(pool, chunks[i], NULL));
+  CHECK(!mlpool_alloc(pool, (void **)&a, last + 1, NULL, "a") && !mlpool_export(pool, a, &m.handle));
+  a[0] = 5, a[last] = 6;
+  pid_t child = start_child(&socket);
+  m = ask(socket, m);
+  CHECK(!m.code && m.bytes == last + 1 && a[0] == 6 && a[last] == 7);
+  FAILS(mlpool_sleep(pool, 1), MLPOOL_ERROR_INVALID, "another process");
+  CHECK(!ask(socket, done).code && !mlpool_sleep(pool, 1));
+  CHECK(strstr(ask(socket, m).error, "asleep") && !mlpool_wake(pool));
+  // Too few descriptors are an error that leaves nothing. An emulated device needs one for each chunk.
+  ask(socket, limit);
+  CHECK(strstr(ask(socket, m).error, "descriptors for 64 parts: the sender could export no more, or ulimit -n is too low"));
+  CHECK(!mlpool_sleep(pool, 1) && !mlpool_wake(pool));
+  limit.bytes = 1000;
+  ask(socket, limit);
+  CHECK(!ask(socket, m).code && a[0] == 7 && a[last] == 8);
+  // A process that is killed maps nothing.
+  kill_child(child, socket);
+  for (int i = 0; mlpool_sleep(pool, 0); i++) CHECK(i < 500 && !usleep(10000));
+  CHECK(!mlpool_wake(pool) && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+  // The memory of a process that was killed stays until it is closed, and is not mapped again.
+  child = start_child(&socket);
+  new = ask(socket, new);
+  CHECK(!new.code && !mlpool_import(0, &new.handle, &b, &new.bytes) && new.bytes == 3 * MIB);
+  kill_child(child, socket);
+  CHECK(((char *)b)[3 * MIB - 1] == 5);
+  FAILS(mlpool_import(0, &new.handle, (void **)&a, &new.bytes), MLPOOL_ERROR_FILE, "did not send it");
+  FAILS(mlpool_import(0, &new.handle, (void **)&a, &new.bytes), MLPOOL_ERROR_FILE, "has ended");
+  CHECK(((char *)b)[0] == 5 && !mlpool_close_received(b));
+}
+
 // work allocates and frees blocks, and sees that no other thread has bytes of its own: each block has its
 // address at both ends.
 static void *work(void *arg) {
@@ -477,7 +620,8 @@ static const struct {
     {"destroyed", test_destroyed}, {"counts", test_counts},           {"streams", test_streams}, {"refused sleep", test_refused_sleep},
     {"reports", test_reports},     {"limits", test_limits},           {"sleep", test_sleep},     {"tags", test_tags},
     {"captures", test_captures},   {"capture ids", test_capture_ids}, {"peer", test_peer},       {"per thread", test_per_thread},
-    {"send", test_send},           {"threads", test_threads},         {"fork", test_fork},
+    {"send", test_send},           {"threads", test_threads},         {"fork", test_fork},       {"export", test_export},
+    {"processes", test_processes},
 };
 
 // wanted reports whether the names, if there are any, include name.
@@ -489,6 +633,7 @@ static int wanted(const char *name, char **names) {
 }
 
 int main(int count, char **args) {
+  if (count == 2 && !strcmp(args[1], "--serve")) return serve_test();
   if (count < 2) return fprintf(stderr, "usage: test FOLDER [TEST...]\n"), 2;
   folder = args[1];
   int passed = 0;
