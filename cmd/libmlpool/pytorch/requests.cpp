@@ -5,8 +5,15 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include <cstring>
+#if __has_include(<c10/cuda/CUDAAllocatorConfig.h>)
+#include <c10/cuda/CUDAAllocatorConfig.h>
+#endif
 
 #include "allocator.h"
+
+namespace c10::cuda::CUDACachingAllocator {
+class CUDAAllocatorConfig; // which some version may lack
+}
 
 namespace mlpool {
 
@@ -19,6 +26,24 @@ constexpr size_t kPage = 2 << 20;    // of a block of a MemPool that is not spli
 constexpr size_t kMost = size_t{1} << 60;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+size_t power_below(size_t n) { return size_t{1} << (63 - __builtin_clzll(n)); }
+
+// divisions returns the setting roundup_power2_divisions for a request.
+template <class Config>
+auto divisions(size_t bytes, int) -> decltype(Config::roundup_power2_divisions(bytes)) {
+  return Config::roundup_power2_divisions(bytes);
+}
+template <class Config>
+size_t divisions(size_t, long) {
+  return 0;
+}
+
+// block_bytes returns the bytes of a block for a request, as PyTorch rounds them.
+size_t block_bytes(size_t bytes) {
+  size_t n = bytes > kUnit ? divisions<CUDAAllocatorConfig>(bytes, 0) : 0;
+  return round_up(bytes, n > 1 && bytes > kUnit * n ? power_below(bytes) / power_below(n) : kUnit);
+}
 
 // delete_block is the deleter of all tensors.
 void delete_block(void *ptr) { instance->raw_delete(ptr); }
@@ -143,7 +168,7 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   Stack stack = stack_for(RecordContext::STATE);
   device_state &d = of(device);
   block b;
-  b.bytes = round_up(bytes, kUnit);
+  b.bytes = block_bytes(bytes);
   b.requested = bytes;
   b.device = device;
   b.stream = stream;
@@ -172,9 +197,10 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   return ptr;
 }
 
-// hold makes ptr a block that PyTorch holds.
+// hold makes ptr a block that PyTorch holds. Memory of the driver itself counts nowhere.
 void allocator::hold(void *ptr, const block &b) {
   blocks_.put(ptr, b);
+  if (b.from == block::of_driver) return;
   count(b, 1);
   if (notes()) note(TraceEntry::ALLOC, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, b.stack);
   report(ptr, b, 1);
@@ -277,6 +303,7 @@ void allocator::raw_delete(void *ptr) {
 // free frees a block that the table no longer has.
 void allocator::free(void *ptr, const block &b) {
   trace([&](const auto &python) { python->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr)); });
+  if (b.from == block::of_driver) return (void)cudaFree(ptr); // it may be the end of the process
   count(b, -1);
   if (notes()) {
     Stack stack = stack_for(RecordContext::ALL);
@@ -284,22 +311,18 @@ void allocator::free(void *ptr, const block &b) {
       note(action, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
   }
   report(ptr, b, -1);
-  switch (b.from) {
-    case block::of_other: {
-      device_state &d = of(b.device);
-      std::unique_lock<std::mutex> lock(d.mutex);
-      auto p = d.pools.find(b.pool);
-      if (p != d.pools.end()) {
-        // Memory that another stream also used serves no request.
-        p->second.kept.emplace(std::pair(b.shared ? reinterpret_cast<cudaStream_t>(-1) : b.stream, b.bytes), ptr);
-        return;
-      }
-      lock.unlock();
-      give_back(b.device, b.other, ptr);
+  if (b.from == block::of_other) {
+    device_state &d = of(b.device);
+    std::unique_lock<std::mutex> lock(d.mutex);
+    auto p = d.pools.find(b.pool);
+    if (p != d.pools.end()) {
+      // Memory that another stream also used serves no request.
+      p->second.kept.emplace(std::pair(b.shared ? reinterpret_cast<cudaStream_t>(-1) : b.stream, b.bytes), ptr);
       return;
     }
-    case block::of_driver: (void)cudaFree(ptr); return; // it may be the end of the process
-    case block::of_pool: break;
+    lock.unlock();
+    give_back(b.device, b.other, ptr);
+    return;
   }
   mlpool_pool *pool = nullptr;
   int code = mlpool_torch_find(b.device, &pool);
