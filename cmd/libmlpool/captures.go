@@ -295,6 +295,18 @@ func (c *captures) every() []*captured {
 	return slices.AppendSeq(slices.Collect(maps.Values(c.byID)), maps.Values(c.byTag))
 }
 
+// each calls f for the allocators of captures and tags, and returns the joined errors. One that another thread closes
+// meanwhile has none.
+func (c *captures) each(f func(allocator.Allocator) error) error {
+	var errs []error
+	for _, to := range c.list() {
+		if err := f(to.alloc); !errors.Is(err, allocator.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // close returns the memory of all captures.
 func (c *captures) close() error {
 	var errs []error

@@ -191,6 +191,32 @@ func TestRefusedFree(t *testing.T) {
 	}
 }
 
+// TestTrimWhileACaptureCloses trims a pool whose captures close after their list was taken.
+func TestTrimWhileACaptureCloses(t *testing.T) {
+	newPool := func() *allocator.Pool {
+		p, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := &pool{alloc: newPool()}
+	gone := &captured{id: 1, alloc: newPool()}
+	p.captures.byID = map[uint64]*captured{1: gone}
+	if err := gone.alloc.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.trim(0); err != nil {
+		t.Error(err)
+	}
+	if err := p.alloc.(*allocator.Pool).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.trim(0); !errors.Is(err, allocator.ErrClosed) {
+		t.Errorf("trim of a closed pool: %v, want %v", err, allocator.ErrClosed)
+	}
+}
+
 // command runs a command and returns its output without the line's end.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()

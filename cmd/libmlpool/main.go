@@ -202,13 +202,9 @@ func (p *pool) releaseStream(s allocator.Stream) error {
 	})
 }
 
-// each calls f for the allocator and those of captures, and returns the joined errors.
+// each calls f for the allocator and those of captures and tags, and returns the joined errors.
 func (p *pool) each(f func(allocator.Allocator) error) error {
-	errs := []error{f(p.alloc)}
-	for _, c := range p.captures.list() {
-		errs = append(errs, f(c.alloc))
-	}
-	return errors.Join(errs...)
+	return errors.Join(f(p.alloc), p.captures.each(f))
 }
 
 // A sleeper is an allocator that can sleep.

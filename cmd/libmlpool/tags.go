@@ -52,11 +52,8 @@ func (c *captures) known(tag string) (*captured, error) {
 
 // trim returns unused memory to the driver: that of tags, and the rest until at most keep bytes are reserved.
 func (p *pool) trim(keep int64) error {
-	var errs []error
-	for _, c := range p.captures.list() { // those of graphs have nothing to return
-		errs = append(errs, c.alloc.Trim(0))
-	}
-	return errors.Join(append(errs, p.alloc.Trim(keep))...)
+	// Those of graphs have nothing to return.
+	return errors.Join(p.captures.each(func(a allocator.Allocator) error { return a.Trim(0) }), p.alloc.Trim(keep))
 }
 
 // makeRoom returns all unused memory if there are tags, and reports whether there was any. Without tags, what
