@@ -51,6 +51,26 @@ constexpr int kDevices = 64;
 constexpr Pool kNoPool = {0, 0};
 constexpr const char *kTag = "torch"; // of all blocks of captures and MemPools
 
+using ranges = std::map<size_t, size_t>; // bytes by address
+
+// A loan is memory that a MemPool got at once from the allocator that it was made with. The MemPool and all blocks hold it;
+// the last one gives it back.
+struct loan {
+  loan(DeviceIndex device, Pool pool, cudaStream_t stream, size_t bytes, std::shared_ptr<CUDAAllocator> from, std::atomic<size_t> &lent);
+  ~loan();
+  void *take(size_t bytes); // returns null if no free range is as long
+  void put(void *ptr, size_t bytes);
+
+  const DeviceIndex device;
+  const Pool pool;
+  const cudaStream_t stream;
+  const size_t bytes;
+  const std::shared_ptr<CUDAAllocator> from;
+  std::atomic<size_t> &lent; // bytes of all loans of the device
+  void *const base;
+  ranges free; // the device's mutex is for it
+};
+
 // A block is memory that PyTorch holds.
 struct block {
   size_t bytes = 0; // of which the program requested fewer
@@ -58,9 +78,9 @@ struct block {
   DeviceIndex device = 0;
   cudaStream_t stream = nullptr;
   Pool pool = kNoPool;
-  enum { of_pool, of_driver, of_other } from = of_pool;
-  std::shared_ptr<CUDAAllocator> other; // that has the memory of the MemPool
-  bool shared = false;                  // recordStream named another stream; only of_other
+  enum { of_pool, of_driver, of_loan } from = of_pool;
+  std::shared_ptr<mlpool::loan> loan;
+  bool shared = false; // recordStream named another stream; only of_loan
   Stack stack;
 };
 
@@ -86,7 +106,7 @@ class table {
 struct private_pool {
   int uses = 0;
   std::shared_ptr<CUDAAllocator> other; // that the MemPool was made with
-  std::multimap<std::pair<cudaStream_t, size_t>, void *> kept; // freed memory of other, which queued work and graphs may use
+  std::vector<std::shared_ptr<loan>> loans;
   bool use_on_oom = false, no_split = false;
 };
 
@@ -103,11 +123,10 @@ struct device_state {
   std::shared_mutex filtering; // of routes, taken before mutex
   std::vector<route> routes;
   std::atomic<int> open{0};   // routes
+  std::atomic<size_t> lent{0}; // bytes of loans
   double fraction = 1;
   std::atomic<bool> shared{false}, look{true}; // recordStream was called; statistics need the regions
 };
-
-using ranges = std::map<size_t, size_t>; // bytes by address
 
 // What recordHistory asked for.
 struct history {
@@ -217,7 +236,7 @@ class allocator final : public later<CUDAAllocator> {
 
  private:
   void *malloc(size_t bytes, DeviceIndex device, cudaStream_t stream);
-  int request(block *b, void **ptr);
+  int request(block *b, const std::shared_ptr<CUDAAllocator> &other, void **ptr);
   void hold(void *ptr, const block &b);
   void free(void *ptr, const block &b);
   bool make_room();
@@ -226,13 +245,15 @@ class allocator final : public later<CUDAAllocator> {
   void retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAllocator> other);
   private_pool &pool_of(DeviceIndex device, Pool pool); // whose mutex is held
   void check_pool(DeviceIndex device, Pool pool);
-  int reuse(block *b, void **ptr);
+  int lend(block *b, const std::shared_ptr<CUDAAllocator> &other, void **ptr);
   int borrow(block *b, void **ptr);
   void record(bool on, CreateContextFn gather, size_t most, RecordContext stacks, bool clear, const Actions &skip);
   Stack stack_for(RecordContext level) const;
   bool notes() const { return history_.on || tracked_; } // somebody wants to hear of events
   void note(TraceEntry::Action action, DeviceIndex device, size_t addr, size_t bytes, cudaStream_t stream, Pool pool, const Stack &stack);
   void note_segments(DeviceIndex device, const Stack &stack);
+  std::vector<SegmentInfo> segments_of(DeviceIndex device, const Pool *pool); // all pools if it is null
+  void add_loans(std::vector<SegmentInfo> &all, const std::unordered_map<void *, block> &live, DeviceIndex device, const Pool *pool);
   void count(const block &b, int sign);
   void report(void *ptr, const block &b, int sign);
   device_state &of(DeviceIndex device);
@@ -252,8 +273,6 @@ class allocator final : public later<CUDAAllocator> {
 // check throws the error of a call of mlpool.h. warn prints it, unless it comes from a child of fork or a driver that ended.
 void check(int code);
 void warn(int code);
-// give_back frees memory of another allocator after all work of the device.
-void give_back(DeviceIndex device, const std::shared_ptr<CUDAAllocator> &other, void *ptr);
 // pool_at returns the pool of a device, or null if it has none and create is not set.
 mlpool_pool *pool_at(DeviceIndex device, bool create);
 // id_of makes one number of the two of a pool, of which one is 0; pool_of_id undoes it.

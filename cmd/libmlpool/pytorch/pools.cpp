@@ -1,4 +1,6 @@
 // Memory of captures and of torch.cuda.MemPool, and its checkpoints.
+#include <c10/cuda/CUDAGuard.h>
+
 #include "allocator.h"
 
 namespace mlpool {
@@ -12,6 +14,48 @@ struct checkpoint : AllocatorState {
 };
 
 } // namespace
+
+loan::loan(DeviceIndex device, Pool pool, cudaStream_t stream, size_t bytes, std::shared_ptr<CUDAAllocator> from, std::atomic<size_t> &lent)
+    : device(device), pool(pool), stream(stream), bytes(bytes), from(std::move(from)), lent(lent), base(this->from->raw_alloc_with_stream(bytes, stream)) {
+  if (base) {
+    lent += bytes;
+    put(base, bytes);
+  }
+}
+
+// ~loan frees the memory after all work of the device. It may be the end of the process.
+loan::~loan() {
+  if (!base) return;
+  lent -= bytes;
+  try {
+    c10::cuda::CUDAGuard guard(device);
+    (void)cudaDeviceSynchronize(); // a later call reports what failed
+    from->raw_delete(base);
+  } catch (const std::exception &e) {
+    TORCH_WARN("mlpool: memory of a MemPool was not freed: ", e.what());
+  }
+}
+
+void *loan::take(size_t size) {
+  auto found = free.begin();
+  while (found != free.end() && found->second < size) ++found;
+  if (found == free.end()) return nullptr;
+  auto [addr, length] = *found;
+  free.erase(found);
+  if (length > size) free[addr + size] = length - size;
+  return reinterpret_cast<void *>(addr);
+}
+
+void loan::put(void *ptr, size_t size) {
+  auto addr = reinterpret_cast<size_t>(ptr);
+  auto after = free.lower_bound(addr);
+  if (after != free.end() && after->first == addr + size) {
+    size += after->second;
+    after = free.erase(after);
+  }
+  if (after != free.begin() && std::prev(after)->first + std::prev(after)->second == addr) std::prev(after)->second += size;
+  else free[addr] = size;
+}
 
 private_pool &allocator::pool_of(DeviceIndex device, Pool pool) {
   device_state &d = of(device);
@@ -71,7 +115,7 @@ void allocator::retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAlloca
 
 // releasePool is called by destructors, so it does not throw for what ends a process.
 void allocator::releasePool(DeviceIndex device, Pool pool) {
-  private_pool last;
+  private_pool last; // its loans end without the lock
   {
     device_state &d = of(device);
     std::lock_guard<std::mutex> lock(d.mutex);
@@ -81,7 +125,6 @@ void allocator::releasePool(DeviceIndex device, Pool pool) {
       d.pools.erase(pool);
     }
   }
-  for (auto &[key, ptr] : last.kept) give_back(device, last.other, ptr);
   warn(mlpool_capture_release(pool_at(device, true), id_of(pool)));
 }
 

@@ -102,54 +102,6 @@ void append(SegmentInfo &s, const region &r, size_t bytes, const block *b) {
   s.blocks.push_back(std::move(i));
 }
 
-// segments_of returns the memory of a device as PyTorch's segments: ranges without a gap, whose live blocks are all small
-// or all large. Memory that no small block has counts as large.
-std::vector<SegmentInfo> segments_of(table &blocks, DeviceIndex device, const Pool *pool) {
-  std::vector<SegmentInfo> all;
-  std::vector<region> regions;
-  mlpool_pool *p = pool_at(device, false);
-  if (!p) return all;
-  auto live = blocks.of(device, nullptr);
-  check(mlpool_visit(p, see, &regions));
-  bool fresh = true, mapped = false;
-  for (const region &r : regions) {
-    if (r.kind == MLPOOL_SEGMENT) {
-      fresh = true;
-      mapped = r.mapped != 0;
-      continue;
-    }
-    if (r.kind == MLPOOL_UNMAPPED || r.kind == MLPOOL_ELSEWHERE || (pool && r.pool != *pool)) continue;
-    auto found = r.kind == MLPOOL_LIVE ? live.find(reinterpret_cast<void *>(r.addr)) : live.end();
-    const block *b = found == live.end() ? nullptr : &found->second;
-    size_t bytes = b ? std::min(b->bytes, r.bytes) : r.bytes;
-    bool large = !b || bytes > kSmall;
-    if (fresh || (mapped && (all.back().is_large != large || all.back().address + all.back().total_size != r.addr))) {
-      SegmentInfo s;
-      s.device = device;
-      s.address = r.addr;
-      s.stream = static_cast<decltype(s.stream)>(r.stream);
-      s.is_large = large;
-      s.is_expandable = mapped;
-      s.owner_private_pool_id = r.pool;
-      all.push_back(std::move(s));
-      fresh = false;
-    }
-    append(all.back(), r, bytes, b);
-    if (bytes < r.bytes) { // more than the request needed
-      region rest = r;
-      rest.addr += bytes, rest.bytes -= bytes;
-      SegmentInfo s = all.back();
-      if (!large && mapped) {
-        s.address = rest.addr, s.total_size = s.allocated_size = s.active_size = s.requested_size = 0;
-        s.is_large = true, s.blocks.clear();
-        all.push_back(std::move(s));
-      }
-      append(all.back(), rest, rest.bytes, nullptr);
-    }
-  }
-  return all;
-}
-
 // without returns the parts of some ranges that others do not have.
 ranges without(const ranges &some, const ranges &others) {
   ranges rest;
@@ -193,6 +145,86 @@ void allocator::report(void *ptr, const block &b, int sign) {
   c10::reportMemoryUsageToProfiler(ptr, sign * static_cast<int64_t>(b.bytes), allocated, now.reserved, c10::Device(c10::DeviceType::CUDA, b.device));
 }
 
+// segments_of returns the memory of a device as PyTorch's segments: ranges without a gap, whose live blocks are all small
+// or all large. Memory that no small block has counts as large.
+std::vector<SegmentInfo> allocator::segments_of(DeviceIndex device, const Pool *pool) {
+  std::vector<SegmentInfo> all;
+  std::vector<region> regions;
+  mlpool_pool *p = pool_at(device, false);
+  if (!p) return all;
+  auto live = blocks_.of(device, nullptr);
+  check(mlpool_visit(p, see, &regions));
+  bool fresh = true, mapped = false;
+  for (const region &r : regions) {
+    if (r.kind == MLPOOL_SEGMENT) {
+      fresh = true;
+      mapped = r.mapped != 0;
+      continue;
+    }
+    if (r.kind == MLPOOL_UNMAPPED || r.kind == MLPOOL_ELSEWHERE || (pool && r.pool != *pool)) continue;
+    auto found = r.kind == MLPOOL_LIVE ? live.find(reinterpret_cast<void *>(r.addr)) : live.end();
+    const block *b = found == live.end() ? nullptr : &found->second;
+    size_t bytes = b ? std::min(b->bytes, r.bytes) : r.bytes;
+    bool large = !b || bytes > kSmall;
+    if (fresh || (mapped && (all.back().is_large != large || all.back().address + all.back().total_size != r.addr))) {
+      SegmentInfo s;
+      s.device = device;
+      s.address = r.addr;
+      s.stream = static_cast<decltype(s.stream)>(r.stream);
+      s.is_large = large;
+      s.is_expandable = mapped;
+      s.owner_private_pool_id = r.pool;
+      all.push_back(std::move(s));
+      fresh = false;
+    }
+    append(all.back(), r, bytes, b);
+    if (bytes < r.bytes) { // more than the request needed
+      region rest = r;
+      rest.addr += bytes, rest.bytes -= bytes;
+      SegmentInfo s = all.back();
+      if (!large && mapped) {
+        s.address = rest.addr, s.total_size = s.allocated_size = s.active_size = s.requested_size = 0;
+        s.is_large = true, s.blocks.clear();
+        all.push_back(std::move(s));
+      }
+      append(all.back(), rest, rest.bytes, nullptr);
+    }
+  }
+  add_loans(all, live, device, pool);
+  return all;
+}
+
+// add_loans adds the loans of the MemPools, each as a segment.
+void allocator::add_loans(std::vector<SegmentInfo> &all, const std::unordered_map<void *, block> &live, DeviceIndex device, const Pool *pool) {
+  std::map<std::shared_ptr<loan>, std::map<size_t, const block *>> loans;
+  {
+    device_state &d = of(device);
+    std::lock_guard<std::mutex> lock(d.mutex);
+    for (auto &[id, p] : d.pools)
+      for (auto &l : p.loans) loans[l];
+  }
+  for (auto &[ptr, b] : live)
+    if (b.loan) loans[b.loan][reinterpret_cast<size_t>(ptr)] = &b;
+  for (auto &[l, blocks] : loans) {
+    if (pool && l->pool != *pool) continue;
+    SegmentInfo s;
+    s.device = device;
+    s.address = reinterpret_cast<size_t>(l->base);
+    s.stream = static_cast<decltype(s.stream)>(l->stream);
+    s.is_large = blocks.empty() || blocks.begin()->second->bytes > kSmall;
+    s.owner_private_pool_id = l->pool;
+    region free{};
+    free.kind = MLPOOL_FREE;
+    for (auto [addr, b] : blocks) {
+      if (addr < s.address + s.total_size) continue; // it was freed, and another took its memory, while live was gathered
+      if (size_t before = addr - s.address - s.total_size) append(s, free, before, nullptr);
+      append(s, free, b->bytes, b);
+    }
+    if (size_t rest = l->bytes - s.total_size) append(s, free, rest, nullptr);
+    all.push_back(std::move(s));
+  }
+}
+
 // getDeviceStats adds what the pool counts to what count counts. Memory that no small block has counts as large.
 DeviceStats allocator::getDeviceStats(DeviceIndex device) {
   mlpool_stats now = {sizeof now};
@@ -200,11 +232,11 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
   std::vector<SegmentInfo> segments;
   if (mlpool_pool *p = pool_at(device, false)) {
     check(mlpool_get_stats(p, &now));
-    if (d.look) segments = segments_of(blocks_, device, nullptr);
+    if (d.look) segments = segments_of(device, nullptr);
   }
   std::lock_guard<std::mutex> lock(d.mutex);
   DeviceStats &s = d.stats;
-  auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved);
+  auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved) + d.lent;
   set(s.reserved_bytes[kAll], reserved);
   s.reserved_bytes[kAll].peak = std::max(s.reserved_bytes[kAll].peak, now.reserved_peak);
   size_t whole[2] = {}, split[2] = {}, split_bytes[2] = {}, waiting[2] = {}, waiting_bytes[2] = {}, small_segments = 0;
@@ -266,7 +298,7 @@ void allocator::resetPeakStats(DeviceIndex device) {
 }
 
 void allocator::cacheInfo(DeviceIndex device, size_t *largest) {
-  for (const SegmentInfo &s : segments_of(blocks_, device, nullptr))
+  for (const SegmentInfo &s : segments_of(device, nullptr))
     for (const BlockInfo &b : s.blocks)
       if (!b.active) *largest = std::max(*largest, b.size);
 }
@@ -275,7 +307,7 @@ void *allocator::getBaseAllocation(void *ptr, size_t *bytes) {
   block b;
   TORCH_CHECK(blocks_.get(ptr, &b), "invalid device pointer: ", ptr);
   auto addr = reinterpret_cast<size_t>(ptr);
-  for (const SegmentInfo &s : segments_of(blocks_, b.device, nullptr))
+  for (const SegmentInfo &s : segments_of(b.device, nullptr))
     if (s.address <= addr && addr < s.address + s.total_size) {
       if (bytes) *bytes = s.total_size;
       return reinterpret_cast<void *>(s.address);
@@ -291,7 +323,7 @@ SnapshotInfo allocator::snapshot(Pool pool, bool events) {
   auto microseconds = [&](auto &time) { time.t_ = unix_time(time.approx_t_) / 1000; };
   for (int i = 0; i < std::min(count_, kDevices); i++) {
     auto device = static_cast<DeviceIndex>(i);
-    for (SegmentInfo &s : segments_of(blocks_, device, pool == kNoPool ? nullptr : &pool)) all.segments.push_back(std::move(s));
+    for (SegmentInfo &s : segments_of(device, pool == kNoPool ? nullptr : &pool)) all.segments.push_back(std::move(s));
     auto &trace = all.device_traces.emplace_back();
     if (!events) continue;
     {

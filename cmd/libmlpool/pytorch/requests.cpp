@@ -113,12 +113,6 @@ void warn(int code) {
   if (code != MLPOOL_OK && code != MLPOOL_ERROR_FORKED && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
 }
 
-void give_back(DeviceIndex device, const std::shared_ptr<CUDAAllocator> &other, void *ptr) {
-  c10::cuda::CUDAGuard guard(device);
-  (void)cudaDeviceSynchronize(); // a later call reports what failed
-  other->raw_delete(ptr);
-}
-
 mlpool_pool *pool_at(DeviceIndex device, bool create) {
   mlpool_pool *pool = nullptr;
   check(create ? mlpool_torch_pool(device, &pool) : mlpool_torch_find(device, &pool));
@@ -173,20 +167,21 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   b.device = device;
   b.stream = stream;
   b.stack = stack;
+  std::shared_ptr<CUDAAllocator> other;
   if (d.open && (b.pool = route_of(device, stream)) != kNoPool) {
     std::lock_guard<std::mutex> lock(d.mutex);
     const private_pool &p = pool_of(device, b.pool);
-    b.other = p.other;
+    other = p.other;
     if (p.no_split) b.bytes = round_up(b.bytes, kPage);
   }
   void *ptr = nullptr;
-  int code = request(&b, &ptr);
+  int code = request(&b, other, &ptr);
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY && make_room()) {
     {
       std::lock_guard<std::mutex> lock(d.mutex);
       d.stats.num_alloc_retries++;
     }
-    code = request(&b, &ptr);
+    code = request(&b, other, &ptr);
   }
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY && b.pool == kNoPool) code = borrow(&b, &ptr);
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, b.from == block::of_pool ? mlpool_error() : "");
@@ -206,12 +201,9 @@ void allocator::hold(void *ptr, const block &b) {
   report(ptr, b, 1);
 }
 
-// request gets the memory of b.
-int allocator::request(block *b, void **ptr) {
-  if (b->other) {
-    b->from = block::of_other;
-    return reuse(b, ptr);
-  }
+// request gets the memory of b, from another allocator if its MemPool has one.
+int allocator::request(block *b, const std::shared_ptr<CUDAAllocator> &other, void **ptr) {
+  if (other) return lend(b, other, ptr);
   if (!enabled_) {
     b->from = block::of_driver;
     cudaError_t e = cudaMalloc(ptr, b->bytes);
@@ -224,21 +216,26 @@ int allocator::request(block *b, void **ptr) {
   return mlpool_torch_request(pool, ptr, b->bytes, b->stream);
 }
 
-// reuse gets memory of another allocator: what was freed with that size on that stream, or new memory.
-int allocator::reuse(block *b, void **ptr) {
+// lend gets memory of another allocator: of an earlier loan on that stream, or of a new one of whole pages.
+int allocator::lend(block *b, const std::shared_ptr<CUDAAllocator> &other, void **ptr) {
+  b->from = block::of_loan;
+  device_state &d = of(b->device);
   {
-    device_state &d = of(b->device);
     std::lock_guard<std::mutex> lock(d.mutex);
-    auto &kept = pool_of(b->device, b->pool).kept;
-    auto found = kept.find({b->stream, b->bytes});
-    if (found != kept.end()) {
-      *ptr = found->second;
-      kept.erase(found);
+    for (auto &l : pool_of(b->device, b->pool).loans) {
+      if (l->stream != b->stream || !(*ptr = l->take(b->bytes))) continue;
+      b->loan = l;
       return MLPOOL_OK;
     }
   }
-  *ptr = b->other->raw_alloc_with_stream(b->bytes, b->stream);
-  return *ptr ? MLPOOL_OK : MLPOOL_ERROR_OUT_OF_MEMORY;
+  auto l = std::make_shared<mlpool::loan>(b->device, b->pool, b->stream, round_up(b->bytes, kPage), other, d.lent);
+  if (!l->base) return MLPOOL_ERROR_OUT_OF_MEMORY;
+  d.look = true;
+  std::lock_guard<std::mutex> lock(d.mutex);
+  pool_of(b->device, b->pool).loans.push_back(l);
+  *ptr = l->take(b->bytes);
+  b->loan = l;
+  return MLPOOL_OK;
 }
 
 // borrow gets memory of a MemPool that lends its own when memory is short.
@@ -252,7 +249,7 @@ int allocator::borrow(block *b, void **ptr) {
   }
   for (Pool pool : lent) {
     b->pool = pool;
-    int code = request(b, ptr);
+    int code = request(b, nullptr, ptr);
     if (code != MLPOOL_ERROR_OUT_OF_MEMORY) return code;
   }
   b->pool = kNoPool;
@@ -311,18 +308,10 @@ void allocator::free(void *ptr, const block &b) {
       note(action, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
   }
   report(ptr, b, -1);
-  if (b.from == block::of_other) {
-    device_state &d = of(b.device);
-    std::unique_lock<std::mutex> lock(d.mutex);
-    auto p = d.pools.find(b.pool);
-    if (p != d.pools.end()) {
-      // Memory that another stream also used serves no request.
-      p->second.kept.emplace(std::pair(b.shared ? reinterpret_cast<cudaStream_t>(-1) : b.stream, b.bytes), ptr);
-      return;
-    }
-    lock.unlock();
-    give_back(b.device, b.other, ptr);
-    return;
+  if (b.from == block::of_loan) {
+    if (b.shared) return; // another stream may still use the memory
+    std::lock_guard<std::mutex> lock(of(b.device).mutex);
+    return b.loan->put(ptr, b.bytes);
   }
   mlpool_pool *pool = nullptr;
   int code = mlpool_torch_find(b.device, &pool);
@@ -335,7 +324,7 @@ void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
   block b;
   TORCH_CHECK(blocks_.get(ptr.get(), &b), "No allocated block can be found");
   if (b.stream == stream.stream() || b.from == block::of_driver) return;
-  if (b.from == block::of_other) return blocks_.share(ptr.get());
+  if (b.from == block::of_loan) return blocks_.share(ptr.get());
   device_state &d = of(b.device);
   {
     std::lock_guard<std::mutex> lock(d.mutex);
