@@ -197,7 +197,7 @@ void allocator::hold(void *ptr, const block &b) {
   blocks_.put(ptr, b);
   if (b.from == block::of_driver) return;
   count(b, 1);
-  if (notes()) note(TraceEntry::ALLOC, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, b.stack);
+  if (notes()) note(TraceEntry::ALLOC, b.device, reinterpret_cast<size_t>(ptr), b.requested, b.stream, b.pool, b.stack);
   report(ptr, b, 1);
 }
 
@@ -305,7 +305,7 @@ void allocator::free(void *ptr, const block &b) {
   if (notes()) {
     Stack stack = stack_for(RecordContext::ALL);
     for (auto action : {TraceEntry::FREE_REQUESTED, TraceEntry::FREE_COMPLETED})
-      note(action, b.device, reinterpret_cast<size_t>(ptr), b.bytes, b.stream, b.pool, stack);
+      note(action, b.device, reinterpret_cast<size_t>(ptr), b.requested, b.stream, b.pool, stack);
   }
   report(ptr, b, -1);
   if (b.from == block::of_loan) {
