@@ -90,7 +90,10 @@ def call(command, environments=(None,), timeout=math.inf):
         out.seek(0)
         said.seek(0)
         if any(statuses):
-            raise Failed(last_line(said.read()) or f"ended with exit status {next(filter(None, statuses))}")
+            status = next(filter(None, statuses))
+            why = f"ended with exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
+            said_last = last_line(said.read())
+            raise Failed(said_last if said_last and status > 0 else ": ".join(filter(None, [why, said_last])))
         if None in statuses:
             raise Failed("interrupted" if stopped.is_set() else f"not done after {timeout:g} s")
         return out.read()

@@ -25,6 +25,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -133,8 +134,9 @@ def ask(args: argparse.Namespace, side: str, name: str) -> dict[str, Any]:
     folder = os.pathsep.join(filter(None, [str(args.mlpool.resolve()), os.environ.get("PYTHONPATH")]))
     prefix = [sys.executable, "-m", "mlpool"] if side == "mlpool" else [sys.executable]
     command = [*prefix, str(Path(__file__).resolve()), "--worker", name, str(args.file.resolve())]
-    env = os.environ | {"PYTHONPATH": folder, "PYTORCH_PRINT_REPRO_ON_FAILURE": "0"}
-    said: str = common.call(command, [env], args.timeout)
+    with tempfile.TemporaryDirectory() as extensions:  # that the test compiles
+        env = os.environ | {"PYTHONPATH": folder, "PYTORCH_PRINT_REPRO_ON_FAILURE": "0", "TORCH_EXTENSIONS_DIR": extensions}
+        said: str = common.call(command, [env], args.timeout)
     answer: dict[str, Any] = json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
     return answer
 
