@@ -198,6 +198,8 @@ def main(argv: list[str]) -> int:
         return 0
     if not args.file.is_file():
         sys.exit(f"torch_tests: there is no file {args.file}")
+    if not (library := args.mlpool / "mlpool" / "libmlpool.so").is_file():
+        sys.exit(f"torch_tests: no {library}: make lib builds it; --mlpool names its folder")
     common.need("torch")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of tests are ended
     found: dict[tuple[str, str], Outcome] = {}

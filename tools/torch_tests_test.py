@@ -22,6 +22,7 @@ FILES = {
     "torch/__init__.py": "__version__, version = '2.11.0', type('version', (), {'cuda': '13.0'})\n",
     "torch/testing.py": "there = True\n",
     "mlpool/__init__.py": "",
+    "mlpool/libmlpool.so": "",
     "mlpool/__main__.py": """
 import os, runpy, sys
 os.environ["ON_MLPOOL"] = "1"
