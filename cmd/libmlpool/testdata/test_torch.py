@@ -504,6 +504,39 @@ def private_pool():
 
 
 @test
+def own_allocator():
+    """A MemPool with an allocator of its own gets whole pages, which its snapshot and the statistics have."""
+    mlpool, torch = install()
+    own = mlpool.torch_allocator()
+    pool = torch.cuda.MemPool(own.allocator())
+    with torch.cuda.use_mem_pool(pool):
+        blocks = [torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(3)]
+    assert [(s["total_size"], s["allocated_size"]) for s in pool.snapshot()] == [(2 * MIB, 2 * MIB), (2 * MIB, MIB)], pool.snapshot()
+    assert torch.cuda.memory_reserved() >= 4 * MIB and torch.cuda.memory_stats()["segment.all.current"] == 2
+    addresses = [b.data_ptr() for b in blocks]
+    blocks.clear()
+    with torch.cuda.use_mem_pool(pool):
+        again = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
+    assert again.data_ptr() in addresses and len(pool.snapshot()) == 2
+    del pool
+    again.fill_(1)
+    del again
+    assert torch.cuda.memory_stats()["segment.all.current"] == 0
+
+
+@test
+def settings():
+    mlpool, torch = install()
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
+    a = torch.empty(21 * MIB + 5, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.memory_allocated() == 24 * MIB
+    assert torch.cuda.memory_stats()["requested_bytes.all.current"] == a.numel()
+    torch.cuda.caching_allocator_enable(False)
+    b = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.memory_allocated() == 24 * MIB and b.data_ptr()
+
+
+@test
 def history():
     mlpool, torch = install()
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=1000)
@@ -518,6 +551,7 @@ def history():
     assert allocs and any("test_torch" in f["filename"] for f in allocs[0]["frames"]), trace
     assert trace[-1]["action"] == "segment_unmap" and any(e["action"] == "segment_map" for e in trace), trace[-5:]
     live = [x for s in snapshot["segments"] for x in s["blocks"] if x["state"] == "active_allocated"]
+    assert [e["size"] for e in trace if e["action"] == "alloc"][-1] == 100
     assert [x["requested_size"] for x in live] == [100] and live[0]["frames"], live
     torch.cuda.memory._record_memory_history(None)
     assert not torch.cuda.memory._snapshot()["device_traces"][0] and b.numel() == 100 and side is not None
