@@ -16,7 +16,8 @@ struct checkpoint : AllocatorState {
 } // namespace
 
 loan::loan(DeviceIndex device, Pool pool, cudaStream_t stream, size_t bytes, std::shared_ptr<CUDAAllocator> from, std::atomic<size_t> &lent)
-    : device(device), pool(pool), stream(stream), bytes(bytes), from(std::move(from)), lent(lent), base(this->from->raw_alloc_with_stream(bytes, stream)) {
+    : device(device), pool(pool), stream(stream), bytes(bytes), from(std::move(from)), lent(lent),
+      base(this->from->raw_alloc_with_stream(bytes, stream)) {
   if (base) {
     lent += bytes;
     put(base, bytes);
