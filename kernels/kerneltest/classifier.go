@@ -43,15 +43,25 @@ func (s *suite) classifiers() {
 	if s.bf16 {
 		most = 1 << 13 // the kernels are those of float32
 	}
-	for _, rows := range []int{1, 2, 7, 32, 61, 64, 65, 300} {
+	for _, rows := range []int{1, 2, 7, 32, 61, 64, 65, 264, 265, 300} {
 		for _, classes := range []int{1, 2, 10, 16} {
-			for _, k := range []int{1, 2, 7, 33, 100, 784, 1000, 2048, 3000, 4096, 4100} {
+			for _, k := range []int{1, 2, 7, 33, 100, 784, 1000, 2048, 3000, 4096, 4100, 8192, 12288} {
 				if !s.slow() || rows*classes*k <= most {
 					s.classifier(rows, classes, k)
 				}
 			}
 		}
 	}
+	// Every number of classes, with long rows and about twice as many rows as an H200 has SMs.
+	for classes := 1; classes <= 16; classes++ {
+		if s.bf16 && s.slow() && classes%3 != 1 {
+			continue
+		}
+		for _, c := range []struct{ rows, k int }{{1, 8192}, {1, 12288}, {264, 36}, {265, 36}} {
+			s.classifier(c.rows, classes, c.k)
+		}
+	}
+	s.classifier(3, 10, 12290) // rows that are no whole float4
 	s.classifier(4097, 10, 13)
 	s.classifier(2113, 10, 36) // by warps that have two rows each
 	s.classifierTies()
