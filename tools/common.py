@@ -142,3 +142,9 @@ def read_idx(folder, name, dims):
     if raw[:4] != magic or len(raw) != header + math.prod(shape):
         raise Failed(f"{path} is not a whole IDX file of {dims} dimensions")
     return shape, memoryview(raw)[header:]
+
+
+def write_idx(folder, name, shape, values):
+    """Writes an array of uint8 as the IDX file that read_idx reads."""
+    header = bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
+    (Path(folder) / name).write_bytes(header + values)

@@ -24,6 +24,15 @@ its validation, which tools/ranks.sh leaves out.
 
 Each row is written as soon as it is measured: Ctrl-C keeps the rows so far, and --append
 continues such a file. Needs only Python and the frameworks to compare.
+
+    tools/peers.py --train build/train --mnist MNIST_DIR --sweep 150 --csv assets/sweep_h200.csv
+    go run ./tools/figures -sweep assets/sweep_h200.csv    # draws it
+
+--sweep N trains N random shapes, with JAX beside, and each with one of its sizes 5 % smaller and
+larger; and shapes on both sides of bounds beyond which the code takes another path. It compares
+all with a floor of multiplications, bytes and launches, and lists where mlpool is slower than
+JAX and where a small change of a shape costs much. Epochs are cut to about 2 s. The same command
+continues a sweep, in slices of --minutes if wanted; any part of it is a fair sample.
 """
 
 import argparse
@@ -37,8 +46,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed, choices
-from peers_table import KEY, NAMES, PRECISIONS, Table, fail, machine, say, scaling_of, table_of, theirs
-from peers_trainers import LEARNING_RATE, Job, Missing, Ours, Worker, work
+from peers_sweep import SWEEP_COLUMNS, SWEEP_KEY, SWEEP_NOTE, Sweep, report
+from peers_table import COLUMNS, KEY, NAMES, PRECISIONS, Table, fail, figures_of, key_of, machine, say, scaling_of, table_of, theirs
+from peers_trainers import LEARNING_RATE, Job, Missing, make_trainer, work
 
 SHAPES = [f"{w}x{b}" for w in (100, 333, 784, 1024, 2048, 4096) for b in (61, 64, 256, 1024, 4096)] + ["4096x8192"]
 NOTE = (
@@ -51,33 +61,31 @@ NOTE = (
 def jobs_of(args, name):
     precisions = args.precisions if name == "ours" else list(dict.fromkeys(theirs(p) for p in args.precisions))
     jobs = [Job(p, *shape, args.gpus, args.epochs, args.pixels) for shape in args.shapes for p in precisions]
-    return [job.within_a_second(args.samples) for job in jobs]
+    return [job.within_a_second(job.typical_epoch(args.samples)) for job in jobs]
 
 
 def measure(args, table):
     """Fills the table. Returns how many trainings failed and how many were tried."""
     failed = tried = 0
     for name in args.frameworks:
-        peer = Ours(args) if name == "ours" else Worker(name, args)
+        peer = make_trainer(name, args)
         for job in jobs_of(args, name):
-            row = {"framework": name} | {k: getattr(job, k) for k in KEY[1:]}
+            row = key_of(name, job)
             if table.has(row):
                 continue
-            tried += 1
             try:
-                median, low, high, epochs, accuracy = peer.train(job)
+                (answer,) = peer.train_all([job])
             except Missing as err:
                 say(f"{NAMES[name]} is left out: {err}")
-                tried -= 1
                 break
-            except Failed as err:
-                say(f"{NAMES[name]} {job}: {err}")
+            tried += 1
+            if isinstance(answer, Failed):
+                say(f"{NAMES[name]} {job}: {answer}")
                 failed += 1
                 continue
-            ms = {k: f"{v:.4g}" for k, v in (("ms", median), ("min", low), ("max", high))}
-            figures = {"epochs": epochs, "accuracy": f"{accuracy:.4f}", "flop_step": job.flop_step()}
-            table.add(row | {"version": peer.version} | ms | figures)
-            say(f"{NAMES[name]} {job}: {ms['ms']} ms")
+            row |= figures_of(job, peer, answer)
+            table.add(row)
+            say(f"{NAMES[name]} {job}: {row['ms']} ms")
     return failed, tried
 
 
@@ -103,24 +111,30 @@ def parse_args(argv):
     parser.add_argument("--shapes", default=",".join(SHAPES), metavar="WIDTHxBATCH[xLAYERS],...", help="default: %(default)s")
     parser.add_argument("--layers", type=int, default=4, help="hidden layers of a shape that names none; default: %(default)s")
     parser.add_argument(
-        "--frameworks", type=choices(NAMES), default=list(NAMES), metavar="NAME,...", help=f"default: {','.join(NAMES)}"
+        "--frameworks", type=choices(NAMES), metavar="NAME,...", help=f"default: {','.join(NAMES)}, of a sweep ours,jax"
     )
     parser.add_argument(
         "--precisions",
         type=choices(PRECISIONS),
-        default=["tf32", "3xtf32"],
         metavar="NAME,...",
-        help="out of tf32, 3xtf32, fp32 and bf16; the others use fp32 in place of 3xtf32; default: tf32,3xtf32",
+        help="out of tf32, 3xtf32, fp32 and bf16; the others use fp32 in place of 3xtf32; default: tf32,3xtf32, of a sweep all",
     )
+    parser.add_argument("--sweep", type=int, default=0, metavar="N", help="train N random shapes, not those of --shapes")
+    parser.add_argument("--seed", type=int, default=1, help="of the random shapes; default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop a sweep; default: never")
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs; default: %(default)s")
     parser.add_argument("--epochs", type=int, default=7, help="largest number of measured epochs; default: %(default)s")
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one training; default: %(default)s")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu computes in fp32, or in bf16 if asked")
     parser.add_argument("--worker", choices=["jax", "torch"], help=argparse.SUPPRESS)
-    parser.add_argument("--job", help=argparse.SUPPRESS)  # of a worker
+    parser.add_argument("--jobs", help=argparse.SUPPRESS)  # of a worker
     args = parser.parse_args(argv)
     if args.worker:
         return args
+    if args.sweep < 0 or args.sweep and "torch" in (args.frameworks or []):
+        fail("--sweep: N must be above 0, and of other frameworks a sweep has only jax")
+    args.frameworks = args.frameworks or (["ours", "jax"] if args.sweep else list(NAMES))
+    args.precisions = args.precisions or (PRECISIONS if args.sweep else ["tf32", "3xtf32"])
     if args.device == "cpu":
         args.precisions = list(dict.fromkeys("bf16" if p == "bf16" else "fp32" for p in args.precisions))
     args.shapes = list(dict.fromkeys(parse_shape(text, args.layers) for text in args.shapes.split(",")))
@@ -134,16 +148,18 @@ def parse_args(argv):
     except Failed as err:
         fail(err)
     args.pixels = math.prod(sides)
-    if (largest := args.gpus * max(bsz for _, bsz, _ in args.shapes)) > args.samples:
+    if not args.sweep and (largest := args.gpus * max(bsz for _, bsz, _ in args.shapes)) > args.samples:
         fail(f"--shapes: a batch of {largest} exceeds the {args.samples} samples")
     return args
 
 
 def command(args):
     """The command line without this machine's folders."""
-    shapes = ",".join("x".join(map(str, shape)) for shape in args.shapes)
+    shapes = f"--shapes {','.join('x'.join(map(str, shape)) for shape in args.shapes)}"
+    if args.sweep:
+        shapes = f"--sweep {args.sweep} --seed {args.seed}"
     return (
-        f"peers.py --train train --mnist MNIST_DIR --csv {args.csv.name} --shapes {shapes} "
+        f"peers.py --train train --mnist MNIST_DIR --csv {args.csv.name} {shapes} "
         f"--frameworks {','.join(args.frameworks)} --precisions {','.join(args.precisions)} "
         f"--gpus {args.gpus} --epochs {args.epochs} --timeout {args.timeout:g} --device {args.device}"
     )
@@ -156,16 +172,19 @@ def main(argv):
         os.dup2(2, 1)  # keeps what libraries print out of the answer
         print(json.dumps(work(args.worker, args)), file=answers, flush=True)
         return 0
-    what = NOTE.format(args.samples, args.validated, LEARNING_RATE)
-    table = Table(args.csv, args.append, what, machine(args.device), command(args))
+    what, table_columns, key = NOTE.format(args.samples, args.validated, LEARNING_RATE), COLUMNS, KEY
+    if args.sweep:
+        what, table_columns, key = SWEEP_NOTE, SWEEP_COLUMNS, SWEEP_KEY
+    table = Table(args.csv, args.append or args.sweep, what, machine(args.device), command(args), table_columns, key)
     try:
-        failed, tried = measure(args, table)
+        failed, tried = Sweep(args, table).run() if args.sweep else measure(args, table)
     except KeyboardInterrupt:
-        say(f"interrupted: {args.csv} has the rows so far, and --append continues")
+        how = "the same command" if args.sweep else "--append"
+        say(f"interrupted: {args.csv} has the rows so far, and {how} continues")
         return 130
     finally:
         if table.rows:
-            print(table_of(table.rows) + scaling_of(table.rows, args.samples))
+            print(report(args, table.rows) if args.sweep else table_of(table.rows) + scaling_of(table.rows, args.samples))
     if failed:
         say(f"{failed} of {tried} trainings failed")
     elif not table.rows:

@@ -22,41 +22,55 @@ def say(message):
 
 
 class Table:
-    """The CSV, with the rows already in it."""
+    """The CSV, with the rows already in it. No two rows have the same values of key."""
 
-    def __init__(self, path, append, what, where, how):
-        self.rows = []
+    def __init__(self, path, append, what, where, how, columns=COLUMNS, key=KEY):
+        self.rows, self.columns, self.key = [], columns, key
         if path.exists() and not append:
             fail(f"{path} exists: --append adds the rows it lacks")
         if not path.absolute().parent.is_dir():
             fail(f"the folder of {path} does not exist")
         self.path, self.new = path, not path.exists()
-        if not self.new:
-            self.read(path, where)
-        self.notes = [what] * self.new + [f"{where}, {datetime.date.today()}: {how}"]
+        known = [] if self.new else self.read(path, where)
+        notes = [what] * self.new + [f"{where}, {datetime.date.today()}: {how}"]
+        self.notes = [note for note in notes if f"# {note}" not in known]
 
     def read(self, path, machine):
+        """Reads the rows, and returns all lines."""
         lines = path.read_text().splitlines()
         table = csv.DictReader(line for line in lines if not line.startswith("#"))
         self.rows = list(table)
-        if table.fieldnames != COLUMNS or any(None in row.values() for row in self.rows):
+        if table.fieldnames != self.columns or any(None in row.values() for row in self.rows):
             fail(f"{path} was not written by this script: name another file")
         if not any(line.startswith(f"# {machine}, ") for line in lines):
             fail(f"{path} is of another machine than {machine}: name another file")
+        return lines
 
     def has(self, row):
-        return any(all(old[k] == str(row[k]) for k in KEY) for old in self.rows)
+        return any(all(old[k] == str(row[k]) for k in self.key) for old in self.rows)
 
     def add(self, row):
         """Appends the row. Before the first row it writes where and how the rows were measured."""
         with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer = csv.DictWriter(file, self.columns, lineterminator="\n")
             file.writelines(f"# {note}\n" for note in self.notes)
             if self.new:
                 writer.writeheader()
             writer.writerow(row)
         self.notes, self.new = [], False
-        self.rows.append({k: str(v) for k, v in row.items()})
+        self.rows.append({k: str(row.get(k, "")) for k in self.columns})
+
+
+def key_of(framework, job):
+    """The columns of KEY."""
+    return {"framework": framework} | {k: getattr(job, k) for k in KEY[1:]}
+
+
+def figures_of(job, trainer, answer):
+    """The other columns, from what trainer.train_all returned for the job."""
+    median, low, high, epochs, accuracy = answer
+    ms = {k: f"{v:.4g}" for k, v in (("ms", median), ("min", low), ("max", high))}
+    return {"version": trainer.version} | ms | {"epochs": epochs, "accuracy": f"{accuracy:.4f}", "flop_step": job.flop_step()}
 
 
 def machine(device):

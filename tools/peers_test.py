@@ -1,11 +1,13 @@
 """Tests peers.py without a framework and without a GPU."""
 
+import argparse
 import contextlib
 import csv
 import gzip
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -14,7 +16,10 @@ from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
+import common
 import peers
+import peers_sweep
+import peers_table
 import peers_trainers
 
 # A stand-in for train. What it does depends on the width. Without packages (-S) Python starts twice as fast.
@@ -59,16 +64,18 @@ with open("starts", "a") as f:
 if sys.argv[2:] == ["absent"]:
     print(json.dumps({"missing": "No module named such"}))
     sys.exit()
-job, rank = json.loads(sys.argv[1]), int(os.environ.get("RANK", 0))
-width = job["feat_dim"]
+jobs, rank = json.loads(sys.argv[1]), int(os.environ.get("RANK", 0))
+width = jobs[0]["feat_dim"]
 if width == 13:
     sys.exit("warning\\nkilled by the driver")
 if width == 16 and rank == 1:
     sys.exit("OutOfMemory: none on rank 1")
 if width in (14, 16):
     time.sleep(600)
-ms = [500.0] + [20.0 + i for i in range(job["epochs"])]
-print(json.dumps({"version": "1.2", "ms": ms, "accuracy": 0.96}))
+trainings = [{"ms": [500.0] + [20.0 + i for i in range(job["epochs"])], "accuracy": 0.96} for job in jobs]
+if len(jobs) > 1:
+    trainings[-1] = {"failed": "RESOURCE_EXHAUSTED: Out of memory"}
+print(json.dumps({"version": "1.2", "trainings": trainings}))
 """
 
 MACHINE = "NVIDIA H200, driver 1.2.3"
@@ -89,14 +96,15 @@ class Run(unittest.TestCase):
             shape = b"".join(n.to_bytes(4, "big") for n in (samples, 1, 2))
             name = f"{prefix}-images-idx3-ubyte.gz"
             (self.folder / name).write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + shape + bytes(2 * samples)))
+            common.write_idx(self.folder, f"{prefix}-labels-idx1-ubyte", (samples,), bytes(samples))
         self.csv = self.folder / "peers.csv"
         self.absent = set()
         back = Path.cwd()
         os.chdir(folder.name)
         self.addCleanup(os.chdir, back)
 
-    def worker(self, name, args, job):
-        return [sys.executable, "-S", "worker.py", json.dumps(vars(job))] + ["absent"] * (name in self.absent)
+    def worker(self, name, args, jobs):
+        return [sys.executable, "-S", "worker.py", json.dumps([vars(job) for job in jobs])] + ["absent"] * (name in self.absent)
 
     def run_main(self, *argv, machine=MACHINE, worker=None):
         """The status, the standard output, and the lines of the standard error."""
@@ -246,10 +254,128 @@ class Run(unittest.TestCase):
             (["--train", "no"], "no program no"),
             (["--mnist", "no"], "no has neither train-images-idx3-ubyte nor"),
             (["--csv", "no/peers.csv"], "the folder of no/peers.csv does not exist"),
+            (["--sweep", "-1"], "N must be above 0"),
+            (["--sweep", "3", "--frameworks", "ours,torch"], "a sweep has only jax"),
         ]:
             status, stdout, stderr = self.run_main(*argv)
             self.assertEqual((status, stdout, self.csv.exists()), (1, "", False))
             self.assertIn(want, "".join(stderr))
+
+    def test_sweep(self):
+        """Stops between probes, continues, and then has nothing to do. A failure is kept, in one line."""
+        bounds = [("many layers", ("tf32", "bf16"), "784x64x6", "784x64x7"), ("memory", ("tf32",), "12x64x2", "13x64x2x1")]
+        argv = ["--precisions", "tf32,3xtf32", "--sweep", "3"]
+        with mock.patch.object(peers_sweep, "BOUNDS", bounds):
+            status, stdout, stderr = self.run_main(*argv, "--minutes", "0")
+            self.assertEqual((status, len(self.rows()[1]), self.starts()), (1, 4, 1), stderr)
+            self.assertRegex(stderr[0], r"^peers: \[1/5\] mlpool 4x3728, 7 hidden layers, tf32, 2 inputs: 10 ms, \d+% of the floor's speed$")
+            self.assertEqual(stderr[3], "peers: [1/5] JAX 4x3728, 7 hidden layers, fp32, 2 inputs: RESOURCE_EXHAUSTED: Out of memory")
+            self.assertEqual(stderr[4], "peers: stopped after 0 minutes: the same command continues")
+            self.assertIn("slower than JAX: 0 of 1 ", stdout)
+            status, stdout, stderr = self.run_main(*argv)
+            self.assertEqual((status, self.starts(), stderr[-1]), (1, 3, "peers: 3 of 20 trainings failed"), stderr)
+            text = self.csv.read_text()
+            status, _, stderr = self.run_main(*argv)
+            self.assertEqual((status, stderr, self.csv.read_text()), (0, [], text))
+        notes, rows = self.rows()
+        self.assertEqual(len(notes), 2)
+        self.assertRegex(notes[1], rf"^# {MACHINE}, \d{{4}}-\d\d-\d\d: peers.py .* --sweep 3 --seed 1 --frameworks ours,jax ")
+        self.assertEqual(list(rows[0]), peers_sweep.SWEEP_COLUMNS)
+        self.assertEqual(len(rows), 24)
+        shapes = {(int(row["feat_dim"]), int(row["bsz"]), int(row["layers"])) for row in rows if row["framework"] == "ours"}
+        beside = {(4320, bsz, 4) for bsz in (61, 64, 67)} | {(431, bsz, 1) for bsz in (13735, 14458, 15181)}
+        self.assertEqual(shapes, beside | {(4, 3728, 7), (784, 64, 6), (784, 64, 7), (12, 64, 2), (13, 64, 2)})
+        self.assertEqual([(row["feat_dim"], row["framework"]) for row in rows if not row["ms"]].count(("13", "ours")), 1)
+        self.assertIn("failed: 4 of 24 trainings", stdout)
+        self.absent = {"jax"}
+        self.csv.unlink()
+        status, _, stderr = self.run_main(*argv, "--minutes", "0")
+        self.assertEqual((status, stderr[2]), (0, "peers: JAX is left out: No module named such"))
+
+
+class Sweep(unittest.TestCase):
+    def args(self, **values):
+        known = {"sweep": 200, "seed": 1, "gpus": 1, "samples": 60000, "validated": 10000, "pixels": 784, "epochs": 7}
+        return argparse.Namespace(**known | {"precisions": peers_table.PRECISIONS} | values)
+
+    def test_probes(self):
+        probes = peers_sweep.probes_of(self.args())
+        spread = [probe for probe in probes if not probe.bound]
+        self.assertEqual(len(spread), 200)
+        self.assertEqual([p for p in peers_sweep.probes_of(self.args(sweep=40)) if not p.bound], spread[:40])
+        self.assertNotEqual([p for p in peers_sweep.probes_of(self.args(seed=2)) if not p.bound], spread)
+        for some in (spread[:16], spread[100:116]):  # small and large are both there
+            for i, most in enumerate((12288, 16384, 8)):
+                values = sorted(probe.shapes[0][i] for probe in some)
+                self.assertTrue(1 <= values[0] <= most**0.25 and most**0.75 <= values[-1] <= most, (i, values))
+        self.assertTrue({p.shapes[0][0] % 8 for p in spread} == {p.shapes[0][3] % 8 for p in spread} == set(range(8)))
+        for first, *others in (probe.shapes for probe in spread):
+            for other in others:
+                ((a, b),) = [pair for pair in zip(first, other) if pair[0] != pair[1]]
+                self.assertLessEqual(abs(b - a), 0.05 * a + 0.5)
+        bounds = [probe for probe in probes if probe.bound]
+        self.assertEqual(sorted(p.bound for p in bounds), sorted(name for name, *_ in peers_sweep.BOUNDS))
+        for probe in bounds:
+            self.assertEqual(sum(a != b for a, b in zip(*probe.shapes)), 1, probe)
+        self.assertEqual(len([p for p in peers_sweep.probes_of(self.args(gpus=2)) if "Bytes" in p.bound]), 2)
+
+    def test_floor(self):
+        """Those of PERFORMANCE: multiplications, bytes of memory; and epochs of at most two seconds."""
+        known = ("tf32", (4096, 8192, 4), 44, 45), ("tf32", (2048, 64, 4), 38, 50), ("bf16", (4096, 8192, 4), 23, 24)
+        for precision, shape, least, most in known:
+            job = peers_trainers.Job(precision, *shape, 1, 7, 784)
+            self.assertTrue(least < 1e3 * peers_sweep.floor(job, 60000, 10000) < most, shape)
+        for shape in ((1, 1, 8, 784), (12288, 1, 8, 784), (12288, 16384, 8, 784), (784, 64, 4, 784)):
+            job, samples, validated = peers_sweep.sized(shape, self.args())
+            self.assertTrue(shape[1] <= samples <= 60000 and 1 <= validated <= 10000 and 3 <= job.epochs <= 7)
+            self.assertTrue(samples == shape[1] or peers_sweep.floor(job, samples, validated) < 2, shape)
+            self.assertEqual(samples == 60000, shape[0] == 784)
+
+    def test_cut(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for prefix in ("train", "t10k"):
+                common.write_idx(folder, f"{prefix}-images-idx3-ubyte", (4, 2, 3), bytes(range(24)))
+                common.write_idx(folder, f"{prefix}-labels-idx1-ubyte", (4,), bytes(range(4)))
+            with peers_sweep.cut(folder, 3, 1, 2) as some:
+                shape, pixels = common.read_idx(some, "train-images-idx3-ubyte", 3)
+                self.assertEqual((shape, list(pixels)), ((3, 1, 2), [2, 3, 8, 9, 14, 15]))
+                shape, labels = common.read_idx(some, "train-labels-idx1-ubyte", 1)
+                self.assertEqual((shape, list(labels)), ((3,), [0, 1, 2]))
+                self.assertEqual(list(common.read_idx(some, "t10k-images-idx3-ubyte", 3)[1]), [2, 3])
+        self.assertFalse(some.exists())
+
+    def test_report(self):
+        """One shape is slower than JAX, one neighbour and one side of a bound lose more than the others."""
+        args = self.args(sweep=3, precisions=["tf32"])
+        rows = []
+
+        def measured(name, shape, times):
+            job, *counts = peers_sweep.sized(shape, args)
+            ms = 1e3 * peers_sweep.floor(job, *counts)
+            row = peers_sweep.Sweep.key(name, job, counts[0]) | {"ms": ms * times, "floor_ms": ms}
+            rows.append({k: str(v) for k, v in row.items()})
+
+        with mock.patch.object(peers_sweep, "BOUNDS", [("a bound", ("tf32", "bf16"), "4096x64x2", "4104x64x2")]):
+            self.assertIn("slower than JAX: 0 of 0", peers_sweep.report(args, []))
+            measured("ours", (4, 3728, 7, 784), 4)
+            for bsz, times in ((64, 2), (61, 2.2), (67, 3)):
+                measured("ours", (4320, bsz, 4, 238), times)
+            measured("jax", (4, 3728, 7, 784), 2)
+            measured("jax", (4320, 64, 4, 238), 2.5)
+            measured("ours", (4096, 64, 2, 784), 2)
+            measured("ours", (4104, 64, 2, 784), 4)
+            lines = peers_sweep.report(args, rows + [rows[0] | {"pixels": "1", "ms": ""}]).splitlines()
+        self.assertEqual([re.sub(r"  +", "|", line) for line in lines if "ms" not in line], [
+            "slower than JAX: 1 of 2|mlpool|JAX|mlpool / JAX",
+            f"4x3728, 7 layers, 784 inputs, tf32|{rows[0]['ms']}|{rows[4]['ms']}|2.00",
+            "",
+            "cliffs: 2|beside|share of the floor|beside|factor|bound",
+            "4104x64, 2 layers, 784 inputs, tf32|4096x64x2x784|25%|50%|2.00|a bound",
+            "4320x67, 4 layers, 238 inputs, tf32|4320x64x4x238|33%|50%|1.50|",
+            "",
+            "share of the floor in tf32: median 50%, least 25%, of 3 shapes",
+            "failed: 1 of 9 trainings",
+        ])
 
 
 if __name__ == "__main__":

@@ -40,9 +40,12 @@ class Job:
         first, *others = (inputs * outputs for inputs, outputs in zip(self.widths(), self.widths()[1:]))
         return 2 * self.bsz * (2 * first + 3 * sum(others))
 
-    def within_a_second(self, samples):
-        """The same job with as many epochs as fit in a second, but at least three."""
-        epoch = samples / self.bsz * self.flop_step() / (TYPICAL_RATE * self.gpus)
+    def typical_epoch(self, samples):
+        """About how many seconds an epoch of a large batch takes."""
+        return samples / self.bsz * self.flop_step() / (TYPICAL_RATE * self.gpus)
+
+    def within_a_second(self, epoch):
+        """The same job with as many epochs of so many seconds as fit in one, but at least three."""
         return dataclasses.replace(self, epochs=min(self.epochs, max(3, int(1 / epoch))))
 
 
@@ -52,6 +55,10 @@ def on_gpus(gpus):
 
 class Missing(Failed):
     """The framework is not installed, or does not support this device."""
+
+
+def make_trainer(name, args):
+    return Ours(args) if name == "ours" else Worker(name, args)
 
 
 class Ours:
@@ -71,9 +78,20 @@ class Ours:
             raise Missing(str(err)) from err
         self.checked = True
 
-    def train(self, job):
+    def train_all(self, jobs):
+        """Returns for each job the figures of its training, or the Failed that it ended with."""
         if not self.checked:
             self.check()
+        answers = []
+        for job in jobs:
+            try:
+                answers.append(self.train(job))
+            except Failed as err:
+                answers.append(err)
+        return answers
+
+    def train(self, job):
+        """Returns the median, the fastest and the slowest ms of an epoch, how many were measured, and the accuracy."""
         settings = {
             "model.feat_dim": job.feat_dim,
             "model.num_layers": job.layers,
@@ -109,8 +127,9 @@ def version_of(run):
     return version + (f"+cuda{toolkit}" if toolkit else "")
 
 
-def worker_command(name, args, job):
-    flags = {"worker": name, "mnist": args.mnist, "device": args.device, "job": json.dumps(dataclasses.asdict(job))}
+def worker_command(name, args, jobs):
+    all_jobs = json.dumps([dataclasses.asdict(job) for job in jobs])
+    flags = {"worker": name, "mnist": args.mnist, "device": args.device, "jobs": all_jobs}
     return [sys.executable, str(Path(__file__).with_name("peers.py"))] + [word for k, v in flags.items() for word in (f"--{k}", str(v))]
 
 
@@ -121,25 +140,44 @@ class Worker:
         self.name, self.args = name, args
         self.version = ""  # known after the first training
 
-    def train(self, job):
-        ranks = common.rank_environments(job.gpus if self.name == "torch" else 1)
-        command = worker_command(self.name, self.args, job)
-        answer = json.loads(common.call(command, [os.environ | env for env in ranks], self.args.timeout))
+    def train_all(self, jobs):
+        """Trains jobs of as many GPUs one after the other in one process, or in one for each GPU: see Ours."""
+        ranks = common.rank_environments(jobs[0].gpus if self.name == "torch" else 1)
+        command = worker_command(self.name, self.args, jobs)
+        try:
+            said = common.call(command, [os.environ | env for env in ranks], self.args.timeout * len(jobs))
+        except Failed as err:
+            return [err] * len(jobs)
+        answer = json.loads(said)
         if "missing" in answer:
             raise Missing(answer["missing"])
         self.version = answer["version"]
-        ms = answer["ms"][1:]  # the first epoch compiled
-        return [statistics.median(ms), min(ms), max(ms), len(ms), answer["accuracy"]]
+        return [self.figures(training) for training in answer["trainings"]]
+
+    @staticmethod
+    def figures(training):
+        if "failed" in training:
+            return Failed(training["failed"])
+        ms = training["ms"][1:]  # the first epoch compiled
+        return [statistics.median(ms), min(ms), max(ms), len(ms), training["accuracy"]]
 
 
 def work(name, args):
-    """Trains a job in a framework, and returns what Worker reads."""
+    """Trains jobs in a framework, and returns what Worker reads."""
+    jobs, trainings = [Job(**job) for job in json.loads(args.jobs)], []
     try:
         module = importlib.import_module({"jax": "peers_jax", "torch": "torch_trainer"}[name])
-        ms, accuracy = module.measure(Job(**json.loads(args.job)), args.mnist, args.device)
+        for job in jobs:
+            try:
+                ms, accuracy = module.measure(job, args.mnist, args.device)
+                trainings.append({"ms": ms, "accuracy": accuracy})
+            except (ImportError, Failed):
+                raise
+            except Exception as err:  # frameworks raise anything
+                text = f"{type(err).__name__}: {str(err).strip().partition(chr(10))[0]}"[:300]
+                if len(jobs) == 1:
+                    sys.exit(text)  # which ends the other ranks
+                trainings.append({"failed": text})
     except (ImportError, Failed) as err:
         return {"missing": str(err)}
-    except Exception as err:  # frameworks raise anything
-        text = str(err).strip().partition("\n")[0]
-        sys.exit(f"{type(err).__name__}: {text}"[:300])
-    return {"version": module.VERSION, "ms": ms, "accuracy": accuracy}
+    return {"version": module.VERSION, "trainings": trainings}

@@ -114,6 +114,14 @@ func TestPeersOfTrain(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	sweep := filepath.Join(dir, "sweep.csv")
+	if out, err := exec.Command("python3", "-B", "peers.py", "--train", program, "--mnist", dir, "--csv", sweep,
+		"--frameworks", "ours", "--sweep", "1", "--precisions", "tf32", "--epochs", "3", "--device", "cpu").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if row := `(?m)^ours,[^,]+,fp32,4,23,7,1,.*,4,40,[\d.e-]+$`; !regexp.MustCompile(row).MatchString(read(t, sweep)) {
+		t.Errorf("no row of the first shape in\n%s", read(t, sweep))
+	}
 	text := read(t, table)
 	for _, precision := range []string{"fp32", "bf16"} { // on the CPU, fp32 in place of tf32
 		row := `(?m)^ours,[^,]+,` + precision + `,8,16,2,1,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"image/color"
 	"io"
 	"math"
@@ -147,6 +148,56 @@ func TestCheck(t *testing.T) {
 				t.Errorf("error %v once it is written", err)
 			}
 		})
+	}
+}
+
+// TestSweep draws a sweep: in the best colour a shape at the floor, in the worst one far from it, and a failure not at all.
+func TestSweep(t *testing.T) {
+	const head = "# NVIDIA H200, driver 1, 2026-11-30: peers.py\nframework,precision,feat_dim,bsz,layers,gpus,ms,pixels,samples,floor_ms\n"
+	path := filepath.Join(t.TempDir(), "sweep.csv")
+	write := func(rows string) error {
+		if err := os.WriteFile(path, []byte(head+rows), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return run([]string{"-sweep", path}, io.Discard)
+	}
+	count := func(band int) (n int) {
+		pixels := charttest.Pixels(t, []byte(read(t, strings.TrimSuffix(path, "csv")+"png")))
+		want := color.RGBA(plotstyle.Palette[shareBands[band].color[1]-'0'])
+		for i := 0; i < len(pixels.Pix); i += 4 {
+			if want == (color.RGBA{pixels.Pix[i], pixels.Pix[i+1], pixels.Pix[i+2], 255}) {
+				n++
+			}
+		}
+		return n
+	}
+	const bare = "ours,tf32,100,100,2,1,10,784,6000,5\n" // from 40 %
+	if err := write(bare); err != nil {
+		t.Fatal(err)
+	}
+	last := len(shareBands) - 1
+	best, worst := count(0), count(last) // in the key
+	if err := write(bare + "ours,tf32,784,64,2,1,10,784,6000,9\nours,tf32,2048,64,2,1,,784,6000,9\n"); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(0) - best; n < 100 || n > 300 || count(last) != worst {
+		t.Errorf("a dot of the best band is %d pixels", n)
+	}
+	dot := "ours,fp32,784,64,2,1,10,784,6000,1\njax,fp32,784,64,2,1,%d,784,6000,1\n"
+	areas := map[int]int{}
+	for _, ms := range []int{11, 9} {
+		if err := write(fmt.Sprintf(dot, ms)); err != nil {
+			t.Fatal(err)
+		}
+		areas[ms] = count(last)
+	}
+	if areas[11] <= areas[9] {
+		t.Errorf("a dot and a cross are of %v pixels, by the ms of JAX", areas)
+	}
+	for rows, want := range map[string]string{"": "no row of mlpool", "ours,tf32,784,64,2,1,x,784,6000,9\n": `ms of a row in tf32 is "x"`} {
+		if err := write(rows); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }
 

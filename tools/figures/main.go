@@ -38,6 +38,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.SetOutput(io.Discard) // errors are printed once, by main
 	check := flags.Bool("check", false, "write nothing; fail if a table is out of date")
 	root := flags.String("root", ".", "the `folder` of the repository")
+	sweep := flags.String("sweep", "", "draw only a `CSV` of tools/peers.py --sweep, to a PNG beside it")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stderr, usage)
@@ -48,6 +49,9 @@ func run(args []string, stderr io.Writer) error {
 		return fmt.Errorf("%w; see figures -h", err)
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q; see figures -h", flags.Arg(0))
+	}
+	if *sweep != "" {
+		return drawSweepFile(*sweep)
 	}
 	s := source{dir: filepath.Join(*root, "assets")}
 	var errs []error

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"mlpool/internal/chart"
+	"mlpool/internal/plotstyle"
+)
+
+// shareBands are the colours of shares of the floor's speed, from the best on.
+var shareBands = []struct {
+	least float64
+	name  string
+	color chart.Color
+}{{0.8, "80 % or more", "c2"}, {0.6, "from 60 %", "c0"}, {0.4, "from 40 %", "c6"}, {0.2, "from 20 %", "c5"}, {0, "less than 20 %", "c1"}}
+
+// drawSweepFile draws a CSV of tools/peers.py --sweep to a PNG beside it.
+func drawSweepFile(path string) error {
+	var b bytes.Buffer
+	if err := drawSweep(&b, &source{dir: filepath.Dir(path)}, filepath.Base(path)); err != nil {
+		return err
+	}
+	return os.WriteFile(strings.TrimSuffix(path, filepath.Ext(path))+".png", b.Bytes(), 0o666)
+}
+
+// drawSweep draws a map of widths and batches for each precision of mlpool. A colour is the share of the floor's speed. A
+// cross is slower than JAX.
+func drawSweep(w io.Writer, s *source, file string) error {
+	picture := chart.Picture{
+		Title: "Share of the floor's speed, by width and batch",
+		Subtitle: plotstyle.Origin(s.notes(file), file, true) +
+			". The floor: multiplications, bytes and launches. A point is a shape, of 1 to 8 hidden layers. Crosses: slower than JAX",
+		Columns: 2, Width: 340, Height: 300,
+	}
+	plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	for _, precision := range []string{"tf32", "3xtf32", "fp32", bf16} {
+		p := &chart.Plot{Title: precision,
+			X: chart.Axis{Low: 1, High: 16384, Log: true, Grid: true, Label: "width (log)", Text: plain},
+			Y: chart.Axis{Low: 1, High: 16384, Log: true, Grid: true, Label: "batch (log)", Text: plain},
+		}
+		for _, band := range shareBands {
+			for _, mark := range []chart.Mark{chart.Circle, chart.Cross} {
+				p.Series = append(p.Series, chart.Series{Color: band.color, Mark: mark, Size: 4})
+			}
+			p.Series[len(p.Series)-2].Name = band.name
+		}
+		found := false
+		for _, r := range s.file(file).records {
+			if r["framework"] != "ours" || r["precision"] != precision || r["ms"] == "" {
+				continue
+			}
+			of := func(column string) float64 { return s.float(file, column, r, "a row in "+precision) }
+			share, i := of("floor_ms")/of("ms"), 0
+			for i < len(shareBands)-1 && share < shareBands[i].least {
+				i++
+			}
+			mark := 0
+			if of("ms") > s.sweepOfJAX(file, r) {
+				mark = 1
+			}
+			points := &p.Series[2*i+mark].Points
+			*points, found = append(*points, chart.Point{X: of("feat_dim"), Y: of("bsz")}), true
+		}
+		if found {
+			picture.Plots = append(picture.Plots, p)
+		}
+	}
+	if len(picture.Plots) == 0 {
+		s.fail("%s has no row of mlpool", file)
+	}
+	if s.err != nil {
+		return s.err
+	}
+	return picture.WritePNG(w)
+}
+
+// sweepOfJAX returns the ms that JAX took for a row of mlpool in a precision as exact, or NaN.
+func (s *source) sweepOfJAX(file string, row map[string]string) float64 {
+	k := key{"framework", "jax", "precision", row["precision"]}
+	for _, e := range exactnesses {
+		if e.ours == row["precision"] {
+			k[3] = e.theirs
+		}
+	}
+	for _, column := range []string{"feat_dim", "bsz", "layers", "gpus", "pixels", "samples"} {
+		k = append(k, column, row[column])
+	}
+	return s.number(file, "ms", k)
+}

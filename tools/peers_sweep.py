@@ -1,0 +1,291 @@
+"""The sweep of peers.py: random shapes, and both sides of bounds in the code, against JAX and against a floor."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import common
+from common import Failed, columns
+from peers_table import COLUMNS, KEY, NAMES, figures_of, key_of, say, theirs
+from peers_trainers import Job, Missing, make_trainer
+
+SWEEP_KEY = KEY + ["pixels", "samples"]
+SWEEP_COLUMNS = COLUMNS + ["pixels", "samples", "floor_ms"]
+SWEEP_NOTE = (
+    "A sweep: median ms of an epoch of samples, and of a sixth as many to validate, of images cut to pixels bytes. floor_ms: "
+    "the least that an H200 could take. A training that failed has no ms; without its row it is tried again."
+)
+MOST_WIDTH, MOST_BATCH, MOST_LAYERS = 12288, 16384, 8
+SECONDS = 2  # of an epoch, at most; larger ones have fewer samples
+CLIFF = 1.15  # how much of its share of the floor a shape may lose to a neighbour, as a factor
+
+# An H200 at its power limit, by microbenchmarks: FLOP/s, bytes/s of L2 and of memory; seconds from one kernel of a graph
+# to the next. What takes half of the L2 bytes stays there, what takes all does not. JAX takes LAYER seconds for a small
+# layer.
+RATES = {"tf32": 450e12, "3xtf32": 150e12, "fp32": 66e12, "bf16": 867e12}
+L2, L2_RATE, MEMORY_RATE, EDGE, LAYER = 50e6, 9.3e12, 4.2e12, 0.5e-6, 15e-6
+
+ALL, FLOATS, TENSOR, BF16 = ("tf32", "3xtf32", "fp32", "bf16"), ("tf32", "3xtf32", "fp32"), ("tf32", "3xtf32"), ("bf16",)
+
+# Shapes on both sides of the bounds beyond which the code takes another path: WIDTHxBATCHxLAYERS[xINPUTS]. Widths differ
+# by eight, to which bf16 pads them. Bounds are those of an H200, with 132 SMs.
+BOUNDS = [
+    ("classifier: k of 256 threads; tensor-core skinny: k", ALL, "1024x64x4", "1032x64x4"),
+    ("classifier: k of 512 threads", ALL, "2048x64x2", "2056x64x2"),
+    ("classifier: k in registers", ALL, "4096x64x2", "4104x64x2"),
+    ("classifier: k in registers, many rows", ALL, "4096x2048x2", "4104x2048x2"),
+    ("classifier: k in shared memory", ALL, "2048x512x2", "2056x512x2"),
+    ("classifier: a warp for each row", ALL, "1024x264x2", "1024x265x2"),
+    ("classifier: a warp for two rows", ALL, "1024x2111x2", "1024x2112x2"),
+    ("inputs in fours, few rows", ALL, "784x64x4", "784x64x4x783"),
+    ("inputs in fours", ALL, "784x1024x4", "784x1024x4x783"),
+    ("inputs in eights, few rows", BF16, "784x64x4", "784x64x4x780"),
+    ("inputs in eights", BF16, "784x1024x4", "784x1024x4x780"),
+    ("viewRows: images are gathered", ALL, "784x192x4", "784x193x4"),
+    ("SMALL_BATCH of wgrads; low-tensorop in 3xtf32", FLOATS, "784x128x4", "784x129x4"),
+    ("SMALL_BATCH of wgrads that fill the GPU", ALL, "2048x128x4", "2048x129x4"),
+    ("twice SMALL_BATCH of wgrads; bf16-low", BF16, "784x256x4", "784x257x4"),
+    ("skinny tiles", ALL, "1024x96x4", "1024x97x4"),
+    ("skinny tiles, 64 rows", ("fp32", "bf16"), "1584x64x2", "1592x64x2"),
+    ("skinny by TMA: k % 16; wgrads on an SM", ALL, "784x64x4", "792x64x4"),
+    ("bf16-skinny: k", BF16, "2048x16x2", "2056x16x2"),
+    ("wgrad-tensorop tiles", TENSOR, "1152x100x2", "1160x100x2"),
+    ("dgrad_wgrad: width", TENSOR, "1016x64x4", "1024x64x4"),
+    ("dgrad_wgrad: rows", TENSOR, "2048x64x4", "2048x65x4"),
+    ("dgrad_wgrad: fewest CTAs", ("3xtf32",), "1888x64x4", "1896x64x4"),
+    ("dgrad_wgrad: most CTAs", ("3xtf32",), "2112x64x4", "2120x64x4"),
+    ("bf16_fills: wgrads", BF16, "1152x200x2", "1160x200x2"),
+    ("WARPGROUP_MIN_WORK", TENSOR, "880x256x4", "888x256x4"),
+    ("WARPGROUP_MIN_WORK in bf16", BF16, "1248x128x4", "1256x128x4"),
+    ("warpgroup: rows", TENSOR, "1024x255x4", "1024x256x4"),
+    ("warpgroup: columns", TENSOR, "248x4096x4", "256x4096x4"),
+    ("warpgroup-wgrad: tiles", TENSOR, "256x4096x4", "264x4096x4"),
+    ("bf16-warpgroup: rows", BF16, "2048x127x4", "2048x128x4"),
+    ("bf16-warpgroup: rows of wgrads", BF16, "2048x255x4", "2048x256x4"),
+    ("bf16-warpgroup: columns", BF16, "120x16384x4", "128x16384x4"),
+    ("bf16_warpgroup_enough", BF16, "2048x128x4", "2056x128x4"),
+    ("low-tensorop, bf16-low: rows", ("tf32", "bf16"), "512x256x4", "512x257x4"),
+    ("low-tensorop: split-K", TENSOR, "512x200x4", "520x200x4"),
+    ("wgrad-large: tiles", TENSOR, "560x512x4", "568x512x4"),
+    ("wgrad-wave: tiles", TENSOR, "816x200x2", "824x200x2"),
+    ("warpgroup: one wave of tiles", ALL, "1024x4096x2", "1032x4096x2"),
+    ("warpgroup: PDL", TENSOR, "1920x2048x2", "1928x2048x2"),
+    ("Group::MAX: wgrads in one launch", ALL, "784x64x6", "784x64x7"),
+    ("KERNELS_MAX_GROUP", ALL, "128x64x15", "128x64x16"),
+]
+BOUNDS_OF_RANKS = [
+    ("bucketBytes", ALL, "1248x1024x4", "1256x1024x4"),
+    ("half of bucketBytes", ALL, "880x1024x4", "888x1024x4"),
+    ("lateRows", ALL, "2048x2047x4", "2048x2048x4"),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """Shapes to compare: the first with its neighbours, or both sides of a bound. Jobs have no samples yet."""
+
+    bound: str  # empty: a random shape, which JAX trains too
+    shapes: tuple  # of Job's fields from feat_dim to layers, and pixels
+    precisions: tuple
+
+
+def points(seed):
+    """Yields points of a cube. In their first two coordinates the first so many, however many, are spread evenly over the
+    square (Roberts' sequence); the others are random."""
+    draw = random.Random(seed)
+    at = [draw.random(), draw.random()]
+    while True:
+        yield at + [draw.random() for _ in range(3)]
+        at = [(x + step) % 1 for x, step in zip(at, (0.7548776662466927, 0.5698402909980532))]
+
+
+def random_probe(number, at, args):
+    """The shape at a point, by the logarithms of width and batch, and the same at 95 and 105 % of one of the two. Every
+    other shape has round numbers, as people choose, and half of them whole images."""
+    limits = MOST_WIDTH, min(MOST_BATCH, args.samples // args.gpus)
+    sizes = [round(most**x) for most, x in zip(limits, at)]
+    if number % 2:
+        sizes = [min(most, max(32, 32 * round(n / 32))) if n > 16 else n for most, n in zip(limits, sizes)]
+    rest = 1 + int(MOST_LAYERS * at[2]), args.pixels if at[3] < 0.5 else 1 + int((2 * at[3] - 1) * args.pixels)
+    which, shapes = int(2 * at[4]), [(*sizes, *rest)]
+    for factor in (0.95, 1.05):
+        other = list(sizes)
+        other[which] = round(factor * sizes[which])
+        if other != sizes and other[which] <= limits[which]:
+            shapes.append((*other, *rest))
+    return Probe("", tuple(shapes), tuple(args.precisions))
+
+
+def bound_probe(bound, args):
+    name, precisions, *sides = bound
+    shapes = [tuple(map(int, side.split("x"))) for side in sides]
+    shapes = [(*shape[:3], min(args.pixels, (shape + (args.pixels,))[3])) for shape in shapes]
+    return Probe(name, tuple(shapes), tuple(p for p in args.precisions if p in precisions))
+
+
+def probes_of(args):
+    """The probes in an order of which each beginning is a fair sample: a random shape, a bound, and so on."""
+    spread = [random_probe(i, at, args) for i, at in enumerate(itertools.islice(points(args.seed), args.sweep))]
+    bounds = [bound_probe(bound, args) for bound in BOUNDS + BOUNDS_OF_RANKS * (args.gpus > 1)]
+    bounds = [probe for probe in bounds if max(bsz for _, bsz, *_ in probe.shapes) * args.gpus <= args.samples]
+    random.Random(args.seed).shuffle(bounds)
+    both = itertools.chain.from_iterable(itertools.zip_longest(spread, bounds))
+    return [probe for probe in both if probe and probe.precisions]
+
+
+def floor(job, samples, validated):
+    """The least seconds of an epoch on an H200: multiplications at their rate, or bytes at that of L2 and of memory,
+    whichever takes longer, and the edges between kernels, which wait for each other. An update reads a weight twice and
+    writes it; an output of a layer is written and read three times, and its gradient written and read twice."""
+    widths, value = job.widths(), 2 if job.precision == "bf16" else 4
+    weights = sum(inputs * outputs for inputs, outputs in zip(widths, widths[1:]))
+    outputs = job.bsz * job.feat_dim * job.layers * value
+    cached = min(1, max(0, 2 - 2 * (4 * weights + 2 * outputs) / L2))
+
+    def seconds(flop, moved, kernels):
+        return max(flop / RATES[job.precision], moved * (cached / L2_RATE + (1 - cached) / MEMORY_RATE)) + kernels * EDGE
+
+    step = seconds(job.flop_step(), 12 * weights + 7 * outputs + 2 * job.bsz * job.pixels, 2 * job.layers + 1)
+    evaluation = seconds(2 * job.bsz * weights, value * weights + 2 * outputs + job.bsz * job.pixels, job.layers + 1)
+    return (samples * step + validated * evaluation) / (job.bsz * job.gpus)
+
+
+def sized(shape, args):
+    """The job of a shape in the slowest precision, with fewer epochs if they take long, and how many samples to train on
+    and to validate, so that an epoch takes at most SECONDS by the floor and JAX's time for layers."""
+    *sizes, pixels = shape
+    slowest = min(map(theirs, args.precisions), key=RATES.get)
+    job = Job(slowest, *sizes, args.gpus, args.epochs, pixels, learning_rate=0.01)
+    samples, validated, batch = args.samples, args.validated, job.bsz * job.gpus
+    epoch = floor(job, samples, validated) + samples / batch * LAYER * (job.layers + 1)
+    if epoch > SECONDS:
+        samples = batch * max(1, int(samples * SECONDS / epoch / batch))
+        validated = max(1, validated * samples // args.samples)
+    return job.within_a_second(epoch * samples / args.samples), samples, validated
+
+
+read_idx = functools.lru_cache(maxsize=None)(common.read_idx)
+
+
+@contextlib.contextmanager
+def cut(mnist, samples, validated, pixels):
+    """A folder with the first samples of a data set and the middle pixels of each image."""
+    with tempfile.TemporaryDirectory() as folder:
+        for prefix, count in (("train", samples), ("t10k", validated)):
+            (_, *sides), images = read_idx(mnist, f"{prefix}-images-idx3-ubyte", 3)
+            _, labels = read_idx(mnist, f"{prefix}-labels-idx1-ubyte", 1)
+            all_pixels = sides[0] * sides[1]
+            starts = range((all_pixels - pixels) // 2, count * all_pixels, all_pixels)
+            common.write_idx(folder, f"{prefix}-images-idx3-ubyte", (count, 1, pixels), b"".join(images[i : i + pixels] for i in starts))
+            common.write_idx(folder, f"{prefix}-labels-idx1-ubyte", (count,), labels[:count])
+        yield Path(folder)
+
+
+class Sweep:
+    """Measures probes, as far as the table lacks them."""
+
+    def __init__(self, args, table):
+        self.args, self.table, self.whole = args, table, args.mnist
+        self.trainers = {name: make_trainer(name, args) for name in args.frameworks}
+        self.failed = self.tried = 0
+
+    def missing(self, probe):
+        """Yields, for each shape and trainer, the jobs that the table lacks."""
+        for shape in probe.shapes:
+            base, *counts = sized(shape, self.args)
+            for name in list(self.trainers):
+                if name != "ours" and (probe.bound or shape != probe.shapes[0]):
+                    continue
+                precisions = probe.precisions if name == "ours" else dict.fromkeys(map(theirs, probe.precisions))
+                jobs = [dataclasses.replace(base, precision=p) for p in precisions]
+                jobs = [job for job in jobs if not self.table.has(self.key(name, job, counts[0]))]
+                if jobs:
+                    yield name, jobs, counts
+
+    @staticmethod
+    def key(name, job, samples):
+        return key_of(name, job) | {"pixels": job.pixels, "samples": samples}
+
+    def measure(self, progress, name, jobs, counts):
+        with cut(self.whole, *counts, jobs[0].pixels) as self.args.mnist:
+            try:
+                answers = self.trainers[name].train_all(jobs)
+            except Missing as err:
+                say(f"{NAMES[name]} is left out: {err}")
+                del self.trainers[name]
+                return
+        for job, answer in zip(jobs, answers):
+            self.tried += 1
+            least = 1e3 * floor(job, *counts)
+            row = self.key(name, job, counts[0]) | {"floor_ms": f"{least:.4g}"}
+            what = f"{progress} {NAMES[name]} {job}, {job.pixels} inputs"
+            if isinstance(answer, Failed):
+                self.failed += 1
+                say(f"{what}: {answer}")
+            else:
+                row |= figures_of(job, self.trainers[name], answer)
+                say(f"{what}: {row['ms']} ms, {least / answer[0]:.0%} of the floor's speed")
+            self.table.add(row)
+
+    def run(self):
+        """Returns how many trainings failed and how many were tried."""
+        end, probes = time.monotonic() + 60 * self.args.minutes, probes_of(self.args)
+        for i, probe in enumerate(probes):
+            for name, jobs, counts in list(self.missing(probe)):  # a probe is measured in one run
+                if name in self.trainers:
+                    self.measure(f"[{i + 1}/{len(probes)}]", name, jobs, counts)
+            if time.monotonic() > end:
+                say(f"stopped after {self.args.minutes:g} minutes: the same command continues")
+                break
+        return self.failed, self.tried
+
+
+def report(args, rows):
+    """Says where JAX is faster and where a shape falls off a cliff, the worst first, and how near the floor shapes are."""
+    known = {tuple(str(row[k]) for k in SWEEP_KEY): row for row in rows if row["ms"]}
+
+    def find(name, shape, precision):
+        job, samples, _ = sized(shape, args)
+        key = Sweep.key(name, dataclasses.replace(job, precision=precision), samples)
+        return known.get(tuple(str(key[k]) for k in SWEEP_KEY))
+
+    def text(shape):
+        return "{}x{}, {} layers, {} inputs".format(*shape)
+
+    slower, cliffs, compared, shares = [], [], 0, {}
+    for probe in probes_of(args):
+        for precision in probe.precisions:
+            first, *others = [find("ours", shape, precision) for shape in probe.shapes]
+            if first is None:
+                continue
+            share = float(first["floor_ms"]) / float(first["ms"])
+            shares.setdefault(precision, []).append(share)
+            if not probe.bound and (jax := find("jax", probe.shapes[0], theirs(precision))):
+                compared += 1
+                ratio = float(first["ms"]) / float(jax["ms"])
+                if ratio > 1:
+                    slower.append((ratio, [f"{text(probe.shapes[0])}, {precision}", first["ms"], jax["ms"], f"{ratio:.2f}"]))
+            for shape, other in zip(probe.shapes[1:], others):
+                if other is None:
+                    continue
+                pair = sorted([(share, probe.shapes[0]), (float(other["floor_ms"]) / float(other["ms"]), shape)])
+                (low, at), (high, beside) = pair
+                if high > CLIFF * low:
+                    cells = ["x".join(map(str, beside)), f"{low:.0%}", f"{high:.0%}", f"{high / low:.2f}", probe.bound]
+                    cliffs.append((high / low, [f"{text(at)}, {precision}", *cells]))
+    parts = [(f"slower than JAX: {len(slower)} of {compared}", ["mlpool", "JAX", "mlpool / JAX"], slower)]
+    parts += [(f"cliffs: {len(cliffs)}", ["beside", "share of the floor", "beside", "factor", "bound"], cliffs)]
+    lines = []
+    for title, head, found in parts:
+        found.sort(key=lambda one: -one[0])
+        lines += columns([[title, *head]] + [line for _, line in found]) + [""]
+    for precision, of in shares.items():
+        lines.append(f"share of the floor in {precision}: median {statistics.median(of):.0%}, least {min(of):.0%}, of {len(of)} shapes")
+    failed = sum(not row["ms"] for row in rows)
+    return "\n".join(lines + [f"failed: {failed} of {len(rows)} trainings"] * (failed > 0))
