@@ -155,12 +155,8 @@ func (c *captures) end(id uint64) error {
 	c.mu.Unlock()
 	var errs []error
 	for _, f := range due {
-		if err := c.pool.streams.try(func() error { return c.pool.freeEntry(f.entry, f.stream) }); err != nil {
-			c.mu.Lock()
-			c.postponed = append(c.postponed, f)
-			c.mu.Unlock()
-			errs = append(errs, err)
-		}
+		index := c.pool.blocks.add(f.entry)
+		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.stream), index: C.uint32_t(index)}})
 	}
 	for _, to := range c.list() {
 		errs = append(errs, c.closeUnused(to))

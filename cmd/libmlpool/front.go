@@ -14,13 +14,14 @@ import (
 
 // What a pool does with the blocks that its front kept; see front.h.
 
-// refused has frees of the front that the driver refused, for the next flush to try again.
+// refused has frees that the driver refused, for the next flush to try again.
 type refused struct {
 	mu     sync.Mutex
 	blocks []C.front_block
 }
 
-// freeAll frees blocks that the front kept. The program has freed them, so it gets no error.
+// freeAll frees blocks that the front kept, or that waited for the end of a capture. The program has freed them, so it gets
+// no error.
 func (p *pool) freeAll(blocks []C.front_block) {
 	for _, b := range blocks {
 		err := p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))

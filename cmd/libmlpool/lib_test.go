@@ -217,6 +217,58 @@ func TestTrimWhileACaptureCloses(t *testing.T) {
 	}
 }
 
+// TestRefusedPostponedFree has the driver refuse the event of a free that waited until no capture was open. The program
+// has freed the block, so it gets no error, and the pool frees the block at the next flush.
+func TestRefusedPostponedFree(t *testing.T) {
+	f := allocatortest.NewFake(1 << 30)
+	base, err := allocator.NewPool(f, allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{alloc: base, base: base}
+	p.captures.pool, p.captures.byID = p, map[uint64]*captured{1: {id: 1, alloc: base}}
+	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1})
+	if err := errors.Join(err, p.recordStream(addr, index, 2), p.captures.begin(1, nil), p.free(addr, &index, 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.FailAt(1, "RecordEvent")
+	if err := p.captures.end(1); err != nil || base.Stats().Frees != 0 {
+		t.Errorf("end of a capture while the driver refuses events: %v, %d frees", err, base.Stats().Frees)
+	}
+	if p.flush(); base.Stats().Frees != 1 {
+		t.Error("the free is not tried again")
+	}
+	if err := errors.Join(base.Close(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnreturnedCapture frees the last block of captures that were released while the driver, of which there is none,
+// cannot wait. The block is free.
+func TestUnreturnedCapture(t *testing.T) {
+	f := allocatortest.NewFake(1 << 30)
+	base, err := allocator.NewPool(f, allocator.PoolOptions{})
+	graph, err2 := allocator.NewPool(f, allocator.PoolOptions{})
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{alloc: base, base: base, driver: &peered{}}
+	p.captures.pool, p.captures.byID = p, map[uint64]*captured{1: {id: 1, alloc: graph}}
+	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1, id: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.free(addr, &index, 1); err != nil {
+		t.Errorf("free: %v", err)
+	}
+	if err := p.free(addr, &index, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
+		t.Errorf("free of a block that is free: %v", err)
+	}
+	if err := errors.Join(p.close(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
 // command runs a command and returns its output without the line's end.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()

@@ -173,7 +173,8 @@ func (p *pool) freeEntry(e entry, s allocator.Stream) error {
 	if err := e.from.alloc.Free(e.block, s); err != nil {
 		return err
 	}
-	return p.captures.freed(e.from)
+	_ = p.captures.freed(e.from) // the block is free, and its memory is returned once the next capture ends
+	return nil
 }
 
 func (p *pool) recordStream(addr uintptr, index uint32, s allocator.Stream) error {

@@ -64,7 +64,8 @@ typedef enum {
 const char *mlpool_error(void);
 
 /* mlpool_create creates a pool of memory of a device, counted from 0 as CUDA_VISIBLE_DEVICES does. It
- * reserves no memory, unless the options say so.
+ * reserves no memory, unless the options say so. A process can create 65 535 pools, and 20 KiB of the host's memory stay
+ * with each that was destroyed.
  *
  * options is NULL or a list "key=value,key=value". The keys are those of the trainer's [allocator] section
  * that concern the pool (configs/README.md):

@@ -27,6 +27,9 @@ func (c *captures) tagged(tag string) (*captured, error) {
 	if to := c.byTag[tag]; to != nil {
 		return to, nil
 	}
+	if c.pool.asleep.Load() {
+		return nil, allocator.ErrAsleep
+	}
 	a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}, &c.open}, c.options)
 	if err != nil {
 		return nil, err

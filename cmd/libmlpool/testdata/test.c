@@ -318,7 +318,9 @@ static void test_tags(void) {
   FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, "cache"), MLPOOL_ERROR_ASLEEP, "tag \"cache\": ");
   CHECK(!mlpool_tag_alloc(pool, &a, MIB, NULL, "more") && !mlpool_free(pool, a, NULL) && keeps(pool, NULL));
   CHECK(!mlpool_tag_wake(pool, "weights") && ((char *)weights)[5 * MIB - 1] == 7 && mlpool_tag_alloc(pool, &a, 1, NULL, "cache"));
-  CHECK(!mlpool_sleep(pool, 1) && stats(pool).reserved == 0 && !mlpool_wake(pool) && *(char *)weights == 7 && *(char *)other == 9);
+  CHECK(!mlpool_sleep(pool, 1) && stats(pool).reserved == 0);
+  FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, "new"), MLPOOL_ERROR_ASLEEP, "");
+  CHECK(!mlpool_wake(pool) && *(char *)weights == 7 && *(char *)other == 9);
   memset(cache, 1, 8 * MIB);
   // Freed memory serves its tag, until a trim.
   CHECK(!mlpool_free(pool, cache, NULL) && !mlpool_tag_alloc(pool, &a, 8 * MIB, NULL, "cache") && a == cache && !mlpool_free(pool, a, NULL));

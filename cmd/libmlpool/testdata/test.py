@@ -1,4 +1,5 @@
 """Tests the package mlpool on the emulated driver: the class Pool, and install() with a PyTorch that is not there."""
+import concurrent.futures
 import contextlib
 import ctypes
 import io
@@ -40,6 +41,14 @@ class TestPool(unittest.TestCase):
             pool.close()
         with self.assertRaisesRegex(mlpool.Error, "closed"):
             pool.alloc(1)
+
+    def test_labels(self):
+        with mlpool.Pool() as pool:
+            for tag in ("one", "two"):
+                a = pool.alloc(1000, tag=tag)
+                self.assertEqual([t["tag"] for t in pool.report()["by_tag"]], [tag])
+                pool.free(a)
+                pool.free(pool.alloc(1000, tag=tag))
 
     def test_with(self):
         with mlpool.Pool() as pool:
@@ -301,6 +310,20 @@ class TestTorch(unittest.TestCase):
             free(address, size, device, None)
         with self.assertRaises(ValueError):
             mlpool.tag("")
+
+        def generate():
+            with mlpool.tag("weights"):
+                yield
+
+        generator = generate()
+        next(generator)
+        with mlpool.tag("cache"):
+            self.assertEqual(list(generator), [])  # leaves the outer tag
+            a = alloc(MIB, 0, None)
+            self.assertEqual([t["tag"] for t in mlpool.report()["by_tag"]], ["cache"])
+            free(a, MIB, 0, None)
+            with concurrent.futures.ThreadPoolExecutor() as threads, self.assertRaisesRegex(RuntimeError, "another thread"):
+                threads.submit(mlpool.tag("cache").__exit__).result()
 
     def test_install(self):
         hooks = Hooks()

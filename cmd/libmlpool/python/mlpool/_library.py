@@ -85,6 +85,7 @@ _functions: dict[str, tuple[Any, ...]] = {
 }
 
 _library: Any = None
+_texts: dict[str, bytes] = {}  # by tag
 
 
 def path() -> str:
@@ -121,6 +122,11 @@ def call(name: str, *arguments: Any) -> None:
     if code:
         kind = OutOfMemoryError if code == OUT_OF_MEMORY else Error
         raise kind(code, library.mlpool_error().decode(errors="replace"))
+
+
+def c_text(text: str) -> bytes:
+    """Return a tag as a C string, at one address for equal tags: the library compares addresses, also after the call."""
+    return _texts.get(text) or _texts.setdefault(text, text.encode())
 
 
 def option_list(options: dict[str, Any]) -> bytes:

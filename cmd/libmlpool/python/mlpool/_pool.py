@@ -11,7 +11,7 @@ import os
 from socket import socket as Socket
 from typing import Any, Callable, Iterable, Optional, Union
 
-from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats, call, option_list
+from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats, c_text, call, option_list
 
 Tags = Union[str, Iterable[str]]
 
@@ -49,7 +49,7 @@ class Pool:
         """Return the address of size bytes for work on stream. tag is for reports; with separate, the memory serves only
         requests with this tag, so that it can sleep by itself."""
         address = Pointer()
-        text = tag.encode() if tag else None
+        text = c_text(tag) if tag else None
         if separate:
             if alignment:
                 raise ValueError("mlpool: memory that serves only a tag has no alignment")
@@ -63,7 +63,7 @@ class Pool:
     def try_alloc(self, size: int, stream: int = 0, tag: Optional[str] = None) -> int:
         """Like alloc, but without waiting or calling the driver; the Error's code is 3 if that is impossible."""
         address = Pointer()
-        call("try_alloc", self._handle, ctypes.byref(address), size, stream, tag.encode() if tag else None)
+        call("try_alloc", self._handle, ctypes.byref(address), size, stream, c_text(tag) if tag else None)
         return address.value or 0
 
     def free(self, address: int, stream: int = 0) -> None:

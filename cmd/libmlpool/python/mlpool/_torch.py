@@ -13,7 +13,7 @@ import threading
 from typing import Any, Callable, Optional, Union
 
 from . import _class
-from ._library import Stats, call, load
+from ._library import Stats, c_text, call, load
 from ._plugin import choose, chosen, torch_allocator
 from ._pool import Pool, Tags, sleep_all, wake_all
 
@@ -123,19 +123,22 @@ class tag(contextlib.ContextDecorator):
     can give it back. The innermost tag counts; captured graphs and MemPools have memory of their own also within a tag."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._text = name, name.encode()
+        self._name = name
         if not name or "\0" in name:
             raise ValueError(f"mlpool: {name!r} is no tag")
 
     def __enter__(self) -> None:
         _installed()
         _tags.add(self._name)
-        _entered.__dict__.setdefault("texts", []).append(self._text)  # which C reads until exit
-        call("torch_tag", self._text)
+        _entered.__dict__.setdefault("names", []).append(self._name)
+        call("torch_tag", c_text(self._name))
 
     def __exit__(self, *_: Any) -> None:
-        _entered.texts.pop()
-        call("torch_tag", _entered.texts[-1] if _entered.texts else None)
+        names = _entered.__dict__.get("names", [])
+        if self._name not in names:
+            raise RuntimeError(f"mlpool: tag {self._name!r} was entered by another thread: leave it there")
+        del names[-1 - names[::-1].index(self._name)]  # a generator may leave an outer tag first
+        call("torch_tag", c_text(names[-1]) if names else None)
 
 
 def sleep(keep: Union[bool, Tags] = True, device: Device = None, tags: Optional[Tags] = None) -> None:
