@@ -9,21 +9,28 @@ import (
 )
 
 // BenchmarkMapping reports what the driver takes, in µs for each chunk of a range, to create, map, unmap and release
-// chunks with a handle each, or all as one handle. Mapping includes access. TUNING.md of package allocator has results.
+// chunks with a handle each, or all as one handle, and of a Shareable Driver. Mapping includes access. TUNING.md of package allocator has results.
 func BenchmarkMapping(b *testing.B) {
 	if err := cudadriver.Available(); err != nil {
 		b.Skip(err)
 	}
 	for _, mib := range []int64{2, 32, 256} {
 		for _, chunks := range []int64{1, 16, 256} {
-			b.Run(fmt.Sprintf("%dMiB/%d/handles", mib, chunks), func(b *testing.B) { benchmarkMapping(b, mib<<20, chunks, chunks) })
-			b.Run(fmt.Sprintf("%dMiB/%d/handle", mib, chunks), func(b *testing.B) { benchmarkMapping(b, chunks*mib<<20, 1, chunks) })
+			var d cudadriver.Driver
+			b.Run(fmt.Sprintf("%dMiB/%d/handles", mib, chunks), func(b *testing.B) { benchmarkMapping(b, d, mib<<20, chunks, chunks) })
+			b.Run(fmt.Sprintf("%dMiB/%d/handle", mib, chunks), func(b *testing.B) { benchmarkMapping(b, d, chunks*mib<<20, 1, chunks) })
+			b.Run(fmt.Sprintf("%dMiB/%d/shareable", mib, chunks), func(b *testing.B) {
+				d, err := cudadriver.New(cudadriver.Options{Shareable: true})
+				if err != nil {
+					b.Skip(err)
+				}
+				benchmarkMapping(b, d, mib<<20, chunks, chunks)
+			})
 		}
 	}
 }
 
-func benchmarkMapping(b *testing.B, bytes, handles, chunks int64) {
-	var d cudadriver.Driver
+func benchmarkMapping(b *testing.B, d cudadriver.Driver, bytes, handles, chunks int64) {
 	if free, _, err := d.MemInfo(); err != nil || free < bytes*handles {
 		b.Skipf("%d bytes free: %v", free, err)
 	}

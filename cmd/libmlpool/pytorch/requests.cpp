@@ -375,36 +375,63 @@ cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, in
   return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
 }
 
-// Memory of other processes. A handle has the memory of one cudaMalloc, which segments=malloc makes.
+// Memory of other processes. A handle is that of mlpool_export, or for a segment of cudaMalloc, which segments=malloc and
+// other allocators have, that of CUDA. PyTorch's own allocator puts two bytes before the latter.
 
 ShareableHandle allocator::shareIpcHandle(void *ptr) {
+  block b;
+  std::string why;
+  if (blocks_.get(ptr, &b) && b.from == block::of_pool) {
+    mlpool_ipc_handle handle;
+    int code = mlpool_export(pool_at(b.device, true), ptr, &handle);
+    if (code == MLPOOL_OK) return {0, std::string(reinterpret_cast<char *>(handle.bytes), sizeof handle.bytes)};
+    if (code != MLPOOL_ERROR_UNSUPPORTED) check(code);
+    why = mlpool_error();
+  }
   size_t bytes = 0;
   char *base = static_cast<char *>(getBaseAllocation(ptr, &bytes));
   cudaIpcMemHandle_t handle;
   cudaError_t e = cudaIpcGetMemHandle(&handle, base);
   if (e != cudaSuccess) (void)cudaGetLastError();
-  TORCH_CHECK(e == cudaSuccess,
-              "mlpool: CUDA tensors can be sent to other processes with mlpool.install(segments=\"malloc\"): ", cudaGetErrorString(e));
+  TORCH_CHECK(e == cudaSuccess, why.empty() ? cudaGetErrorString(e) : why);
   return {static_cast<char *>(ptr) - base, std::string(reinterpret_cast<char *>(&handle), sizeof handle)};
 }
 
 std::shared_ptr<void> allocator::getIpcDevPtr(std::string text) {
-  static std::mutex mutex;
-  static std::unordered_map<std::string, std::weak_ptr<void>> open; // CUDA opens a handle once
+  static auto &mutex = *new std::mutex; // tensors may be freed after everything else
+  static auto &open = *new std::unordered_map<std::string, std::weak_ptr<void>>; // CUDA opens a handle once
   std::lock_guard<std::mutex> lock(mutex);
-  if (auto known = open[text].lock()) return known;
-  cudaIpcMemHandle_t handle;
-  TORCH_CHECK(text.size() == sizeof handle, "mlpool: a CUDA tensor comes from a process with another allocator: call mlpool.install() in both");
-  std::memcpy(&handle, text.data(), sizeof handle);
+  auto known = open.find(text);
+  if (known != open.end())
+    if (auto memory = known->second.lock()) return memory;
   DeviceIndex device = -1;
   C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
   void *ptr = nullptr;
-  C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, handle, cudaIpcMemLazyEnablePeerAccess));
-  std::shared_ptr<void> memory(ptr, [device](void *p) {
+  mlpool_ipc_handle ours;
+  cudaIpcMemHandle_t handle;
+  bool is_ours = text.size() == sizeof ours;
+  if (is_ours) {
+    size_t bytes = 0;
+    std::memcpy(&ours, text.data(), sizeof ours);
+    check(mlpool_import(device, &ours, &ptr, &bytes));
+  } else {
+    size_t before = text.size() == sizeof handle + 2 && text[1] == 'c' ? 2 : 0;
+    TORCH_CHECK(text.size() == before + sizeof handle,
+                "mlpool: a CUDA tensor comes from a process with PyTorch's expandable segments: call mlpool.install() there too");
+    std::memcpy(&handle, text.data() + before, sizeof handle);
+    C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, handle, cudaIpcMemLazyEnablePeerAccess));
+  }
+  std::shared_ptr<void> memory(ptr, [device, is_ours](void *p) {
     c10::cuda::CUDAGuard guard(device);
-    (void)cudaIpcCloseMemHandle(p); // it may be the end of the process
+    if (is_ours) {
+      (void)cudaDeviceSynchronize(); // of other streams; a later call reports what failed
+      warn(mlpool_close_received(p));
+    } else {
+      (void)cudaIpcCloseMemHandle(p); // it may be the end of the process
+    }
   });
-  open[text] = memory;
+  for (auto it = open.begin(); it != open.end();) it = it->second.expired() ? open.erase(it) : std::next(it);
+  open[std::move(text)] = memory;
   return memory;
 }
 

@@ -352,6 +352,60 @@ def fork_before_cuda():
     assert total == 100 * 64 * 63 / 2
 
 
+def add_one(tensors, answers):
+    """Add 1 to a tensor of another process."""
+    mlpool, torch = install()
+    whole, part = tensors.get()
+    whole += 1
+    torch.cuda.synchronize()
+    answers.put(part.data_ptr() - whole.data_ptr())
+    tensors.get()
+    del whole, part
+    answers.put("closed")
+    tensors.get()
+
+
+@test
+def processes():
+    mlpool, torch = install()
+    context = torch.multiprocessing.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    child = context.Process(target=add_one, args=(tensors, answers))
+    child.start()
+    a = torch.ones(64 * MIB, device="cuda")
+    tensors.put((a, a[100:]))
+    assert answers.get(timeout=100) == 400  # one mapping of both
+    assert a.sum(dtype=torch.float64).item() == 2 * 64 * MIB
+    try:
+        mlpool.sleep()
+        raise AssertionError("no error")
+    except mlpool.Error as e:
+        assert "another process maps the block" in str(e), e
+    tensors.put(None)
+    assert answers.get(timeout=100) == "closed"
+    mlpool.sleep()
+    mlpool.wake()
+    assert a.sum(dtype=torch.float64).item() == 2 * 64 * MIB
+    tensors.put(None)
+    child.join()
+    del a
+    torch.cuda.ipc_collect()
+    assert child.exitcode == 0 and torch.cuda.memory_allocated() == 0
+
+
+@test
+def process_without_pool():
+    import pickle
+    mlpool, torch = install()
+    rebuild, arguments = torch.multiprocessing.reductions.reduce_tensor(torch.ones(10, device="cuda"))
+    code = "import pickle, sys; rebuild, arguments = pickle.load(sys.stdin.buffer); rebuild(*arguments)"
+    r = subprocess.run([sys.executable, "-c", code], input=pickle.dumps((rebuild, arguments)), capture_output=True)
+    assert r.returncode and b"call mlpool.install() here too" in r.stderr, r.stderr
+    arguments[4]._release_ipc_counter(arguments[11], arguments[12], device=arguments[6])
+    torch.cuda.ipc_collect()
+    assert torch.cuda.memory_allocated() == 0
+
+
 @test
 def interrupt():
     code = "import time, test_torch; m, torch = test_torch.install(); a = torch.ones(10, device='cuda'); print('ready', flush=True)\nwhile True: a = a + 1"

@@ -20,6 +20,7 @@ from ._pool import Pool, Tags, sleep_all, wake_all
 Device = Union[int, str, Any, None]  # as PyTorch names a device; None is the current one
 
 _torch: Any = None  # the module, once the pool is installed
+_rebuild: Any = None  # PyTorch's function that rebuild_cuda_tensor replaces, once the class is installed
 _pools: dict[int, Optional[Pool]] = {}
 _tags: set[str] = set()  # that were entered
 _entered = threading.local()
@@ -41,10 +42,11 @@ def install(plugin: bool = False, **options: Any) -> None:
     if "MLPOOL_STREAMS_LAST" not in os.environ:
         options = {"streams_last": True, **options}  # but for those of ExternalStream
     if not plugin:
-        choose(torch, options, peers=False)
+        choose(torch, options if "MLPOOL_SHAREABLE" in os.environ else {"shareable": "auto", **options}, peers=False)
         try:
             _class.install(torch)
             chosen()
+            _send_tensors()
         except _class.Unavailable as e:
             plugin = True
             print(f"mlpool: PyTorch's plugin interface serves, without what docs/pytorch.md says: {e}", file=sys.stderr)
@@ -69,6 +71,21 @@ def _note_streams(cuda: Any) -> None:
         cuda.ExternalStream.__new__ = noting(cuda.ExternalStream.__new__, 1)
     if hasattr(cuda, "get_stream_from_external"):
         cuda.get_stream_from_external = noting(cuda.get_stream_from_external, 0)
+
+
+def _send_tensors() -> None:
+    """Have torch.multiprocessing send CUDA tensors with a function that knows processes without the pool."""
+    global _rebuild
+    from torch.multiprocessing import reductions
+    _rebuild, reductions.rebuild_cuda_tensor = reductions.rebuild_cuda_tensor, rebuild_cuda_tensor
+
+
+def rebuild_cuda_tensor(*arguments: Any) -> Any:
+    """Make a tensor that another process sent."""
+    from torch.multiprocessing import reductions
+    if _rebuild is None and any(isinstance(a, bytes) and a.startswith(b"\xffmlpool") for a in arguments):
+        raise RuntimeError("mlpool: the CUDA tensor is in the pool of another process: call mlpool.install() here too, before the first CUDA call")
+    return (_rebuild or reductions.rebuild_cuda_tensor)(*arguments)
 
 
 def pool_of(device: Device = None) -> Pool:
