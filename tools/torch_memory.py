@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Runs PyTorch jobs whose shapes change in each step on four allocators, and measures their memory and time:
 PyTorch's own (native), the same with expandable_segments:True (expandable), backend:cudaMallocAsync (async) and the
-pool (mlpool), from build/mlpool.
+pool (mlpool), from build/mlpool; also the pool through PyTorch's plugin interface (plugin), if it is named.
 
     tools/torch_memory.py --csv assets/torch_memory.csv
     tools/torch_memory.py --parts limits --jobs transformer,cnn --gpus 0,1
 
-Needs torch and a GPU. The parts:
+Needs torch and a GPU. Jobs with models of transformers, peft and torchvision are left out where these are not installed.
+The parts:
 
-    memory   peaks of memory, the time of a step and a checksum of all losses, for each job. The allocators take turns;
-             in a round a process runs all jobs and gives unused memory back between them
+    memory   peaks of memory from the third step on, the time of a step and a checksum of all losses, for each job. The
+             allocators take turns; in a round a process runs all jobs and gives unused memory back between them
+    first    the time and the peaks of the first two steps of each job, in a new process that has the context and the
+             allocator
     limits   the least memory with which each job finishes, by bisection. The process takes the rest of the device's
              memory itself with cuMemAlloc, after a run without a limit that loads every kernel
     startup  from before the first CUDA call to the first allocation, each in a new process
+    host     the host's time for an allocation and its free, less that for a tensor without memory
+    copies   the time of copies of new tensors between two GPUs
 
 All allocators see the same random shapes and numbers. Two values are ranked only if the 95 % interval of their ratio
 excludes 1, which takes six rounds. Peaks are of torch.cuda.max_memory_reserved and max_memory_allocated. device_mib is
@@ -26,10 +31,12 @@ what the CSV had of it. The memory after each step of the transformer goes to a 
 import argparse
 import concurrent.futures
 import datetime
+import importlib.util
 import json
 import os
 import queue
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -38,13 +45,13 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed, choices
-from torch_memory_jobs import JOBS
+from torch_memory_jobs import JOBS, NEEDS
 from torch_memory_table import Results, limit_rows, row_of, rows_of, table_of, write_steps
-from torch_memory_worker import MIB, SETTINGS, environment
+from torch_memory_worker import MIB, OURS, SETTINGS, environment
 
-PARTS = ["memory", "limits", "startup"]
 SHOWN = "transformer"  # the job of the second CSV
 WARM = 10  # steps whose time does not count
+FIRST = 2  # steps that allocate for the first time, which the part first has
 TRIES = 3  # with a limit, all of which must finish
 
 
@@ -110,27 +117,15 @@ def turns(names, count):
         yield i, names[k:] + names[:k]
 
 
-def figures_of(answers):
-    """allocator -> measure -> the value of each round; answers are by allocator."""
-    first = next(iter(answers.values()))[0]["losses"]
-    return {allocator: {
-        "reserved_mib": [max(a["reserved"]) for a in all_rounds],
-        "allocated_mib": [max(a["allocated"]) for a in all_rounds],
-        "device_mib": [a["device"] for a in all_rounds],
-        "step_ms": [a["ms"] for a in all_rounds],
-        "losses_equal": [int(all(a["losses"] == first for a in all_rounds))],
-    } for allocator, all_rounds in answers.items()}
-
-
-def memory_of(args, jobs, gpu):
-    """Returns the answers by job and allocator, one for each round. An allocator that fails at a job is left out. In a
-    round a process runs all jobs, since it takes seconds to load a job's kernels."""
+def rounds_of(args, task, jobs, gpu, count, about, **request):
+    """Returns the answers of a task by job and allocator, one for each round; about describes one. An allocator that fails
+    at a job is left out. In a round a process runs all jobs, since it takes seconds to load a job's kernels."""
     answers = {job: {allocator: [] for allocator in args.allocators} for job in jobs}
-    for turn, order in turns(args.allocators, args.rounds):
+    for turn, order in turns(args.allocators, count):
         for allocator in order:
             left = [job for job in jobs if allocator in answers[job]]
             try:
-                got = ask(args, gpu, allocator, task="measure", jobs=left, steps=args.steps, warm=WARM) if left else {}
+                got = ask(args, gpu, allocator, task=task, jobs=left, **request) if left else {}
             except Failed as err:
                 if common.stopped.is_set():
                     raise
@@ -141,26 +136,65 @@ def memory_of(args, jobs, gpu):
                     del answers[job][allocator]
                     continue
                 answers[job][allocator].append(a)
-                say(f"{job} on {allocator}, round {turn + 1} of {args.rounds}: {max(a['reserved']):.0f} MiB reserved, "
-                    f"{max(a['allocated']):.0f} allocated, {a['ms']:.2f} ms a step, losses {a['losses']}")
+                say(f"{job} on {allocator}, round {turn + 1} of {count}: {about(a)}")
     return answers
 
 
-def memory(args):
+def of_jobs(args, task, about, steps):
+    """Returns what rounds_of does for all jobs, spread over the GPUs, without jobs that failed on all allocators."""
     groups = [group for i in range(len(args.gpus)) if (group := args.jobs[i :: len(args.gpus)])]
-    found = spread(args.gpus, [lambda gpu, group=group: memory_of(args, group, gpu) for group in groups])
+    found = spread(args.gpus, [lambda gpu, group=group: rounds_of(args, task, group, gpu, args.rounds, about, steps=steps)
+                               for group in groups])
     answers = {job: a for group in found if group for job, a in group.items()}
-    rows, whole = [], True
-    for job in args.jobs:
-        of_job = answers.get(job)
-        whole = whole and of_job is not None and len(of_job) == len(args.allocators)
-        if not of_job:
-            continue
-        rows += rows_of("memory", job, figures_of(of_job))
+    return {job: answers[job] for job in args.jobs if answers.get(job)}
+
+
+def whole(args, answers, jobs):
+    """Reports whether all allocators have answers of all jobs."""
+    return all(len(answers.get(job, ())) == len(args.allocators) for job in jobs)
+
+
+def figures_of(answers, measures):
+    """allocator -> measure -> the value of each round; answers are by allocator, measures are functions of an answer."""
+    return {allocator: {name: [of(a) for a in rounds] for name, of in measures.items()} for allocator, rounds in answers.items()}
+
+
+def memory(args):
+    def about(a):
+        return (f"{max(a['reserved'][FIRST:]):.0f} MiB reserved, {max(a['allocated'][FIRST:]):.0f} allocated, "
+                f"{statistics.median(a['ms'][WARM:]):.2f} ms a step, losses {a['losses']}")
+
+    answers, rows = of_jobs(args, "measure", about, WARM + args.steps), []
+    for job, of_job in answers.items():
+        figures = figures_of(of_job, {
+            "reserved_mib": lambda a: max(a["reserved"][FIRST:]),
+            "allocated_mib": lambda a: max(a["allocated"][FIRST:]),
+            "device_mib": lambda a: max(a["device"][FIRST:]),
+            "step_ms": lambda a: statistics.median(a["ms"][WARM:]),
+        })
+        losses = next(iter(of_job.values()))[0]["losses"]
+        for allocator, rounds in of_job.items():
+            figures[allocator]["losses_equal"] = [int(all(a["losses"] == losses for a in rounds))]
+        rows += rows_of("memory", job, figures)
         if job == SHOWN:
             path = args.csv.with_name(args.csv.stem + "_steps.csv")
-            write_steps(path, [origin(args)], {allocator: all_rounds[0] for allocator, all_rounds in of_job.items()})
-    return [], rows, whole
+            write_steps(path, [origin(args)], {allocator: rounds[0] for allocator, rounds in of_job.items()})
+    return [f"memory is that of steps {FIRST + 1} and later"], rows, whole(args, answers, args.jobs)
+
+
+def first(args):
+    measures = {f"step_{i + 1}_ms": lambda a, i=i: a["ms"][i] for i in range(FIRST)} | {
+        "steps_ms": lambda a: sum(a["ms"]),
+        "reserved_mib": lambda a: max(a["reserved"]),
+        "allocated_mib": lambda a: max(a["allocated"]),
+    }
+
+    def about(a):
+        return f"{' + '.join(f'{ms:.1f}' for ms in a['ms'])} ms, {max(a['reserved']):.0f} MiB reserved, {max(a['allocated']):.0f} allocated"
+
+    answers = of_jobs(args, "first", about, FIRST)
+    rows = [row for job, of_job in answers.items() for row in rows_of("first", job, figures_of(of_job, measures))]
+    return [], rows, whole(args, answers, args.jobs)
 
 
 def limit_of(args, job, allocator, gpu):
@@ -182,18 +216,41 @@ def limits(args):
 
 
 def startup(args):
-    ms = {allocator: [] for allocator in args.allocators}
-    for turn, order in turns(args.allocators, args.startups):
-        for allocator in order:
-            ms[allocator].append(ask(args, args.gpus[0], allocator, task="start_up")["ms"])
-        say(f"start-up, round {turn + 1} of {args.startups}: " + ", ".join(f"{a} {v[-1]:.0f} ms" for a, v in ms.items()))
-    rows = rows_of("startup", "first allocation", {allocator: {"start_ms": values} for allocator, values in ms.items()})
-    base = ms.get("native", [])
-    for allocator, values in ms.items():
+    answers = rounds_of(args, "startup", ["startup"], args.gpus[0], args.startups, lambda a: f"{a['ms']:.0f} ms")
+    ms = figures_of(answers["startup"], {"start_ms": lambda a: a["ms"]})
+    rows = rows_of("startup", "first allocation", ms)
+    base = ms.get("native", {}).get("start_ms")
+    for allocator, measures in ms.items():
         if base and allocator != "native":
-            extra = [value - other for value, other in zip(values, base)]
+            extra = [value - other for value, other in zip(measures["start_ms"], base)]
             rows.append(row_of("startup", "beyond native", allocator, "extra_ms", extra))
-    return [], rows, True
+    return [], rows, whole(args, answers, ["startup"])
+
+
+def host(args):
+    def about(a):
+        return ", ".join(f"{name} {us:.2f}" for name, us in a.items()) + " µs"
+
+    answers = rounds_of(args, "host", ["host"], args.gpus[0], args.rounds, about, repeats=args.repeats)
+    cases = next(iter(answers["host"].values()), [{}])[0]
+    rows = [row for case in cases for row in rows_of("host", case, figures_of(answers["host"], {"us": lambda a, case=case: a[case]}))]
+    return ["an allocation and its free, less a tensor without memory"], rows, whole(args, answers, ["host"])
+
+
+def copies(args):
+    if len(args.gpus) < 2:
+        say("copies: left out, since they need two GPUs")
+        return [], [], True
+    measures = {"steps_ms": lambda a: sum(a["ms"][:FIRST]), "step_ms": lambda a: statistics.median(a["ms"][FIRST:])}
+
+    def about(a):
+        return f"the first two {measures['steps_ms'](a):.1f} ms, later {measures['step_ms'](a):.2f} ms a step"
+
+    answers = rounds_of(args, "copies", ["copies"], ",".join(args.gpus[:2]), args.rounds, about, steps=FIRST + args.steps)
+    return [], rows_of("copies", "to another GPU and back", figures_of(answers["copies"], measures)), whole(args, answers, ["copies"])
+
+
+PARTS = {"memory": memory, "first": first, "limits": limits, "startup": startup, "host": host, "copies": copies}
 
 
 # ---- the command
@@ -215,31 +272,33 @@ def parse_args(argv):
         prog="torch_memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
-    def names(flag, known, what):
-        parser.add_argument(flag, type=choices(known), default=list(known), metavar="NAME,...", help=f"{what}; default: {','.join(known)}")
+    def names(flag, known, what, default=None):
+        default = default or list(known)
+        parser.add_argument(flag, type=choices(known), default=default, metavar="NAME,...", help=f"{what}; default: {','.join(default)}")
 
     def number(flag, default, what):
         parser.add_argument(flag, type=int, default=default, metavar="N", help=f"{what}; default: %(default)s")
 
     names("--parts", PARTS, "what to measure")
-    names("--jobs", JOBS, "of memory and limits")
-    names("--allocators", SETTINGS, "to compare")
-    number("--rounds", 6, "of memory")
+    names("--jobs", JOBS, "of memory, first and limits")
+    names("--allocators", SETTINGS, "to compare, plugin too", [name for name in SETTINGS if name != "plugin"])
+    number("--rounds", 6, "of memory, first, host and copies")
     number("--startups", 10, "rounds of startup")
     number("--steps", 40, f"of a job, after {WARM} whose time does not count")
     number("--limit-steps", 20, "of a job with a memory limit")
+    number("--repeats", 7, "of each timing of host in a process, which reports the median")
     parser.add_argument("--gpus", type=lambda text: text.split(","), metavar="N,...", help="default: all that are visible")
     parser.add_argument("--csv", type=Path, default=Path("torch_memory.csv"), help="default: %(default)s")
     where = "the folder of the package mlpool; default: %(default)s"
     parser.add_argument("--mlpool", type=Path, default=Path("build"), metavar="DIR", help=where)
-    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one run; default: %(default)s")
+    parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS", help="limit of one run; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="few rounds and steps, to see whether everything works")
     args = parser.parse_args(argv)
     if args.quick:
-        args.rounds, args.startups, args.steps, args.limit_steps = 2, 2, 5, 5
-    if min(args.rounds, args.startups, args.steps, args.limit_steps) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
-        fail("--rounds, --startups, --steps, --limit-steps and --timeout must be above 0, and --timeout finite")
-    if "mlpool" in args.allocators:
+        args.rounds, args.startups, args.steps, args.limit_steps, args.repeats = 2, 2, 5, 5, 1
+    if min(args.rounds, args.startups, args.steps, args.limit_steps, args.repeats) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
+        fail("--rounds, --startups, --steps, --limit-steps, --repeats and --timeout must be above 0, and --timeout finite")
+    if any(name in args.allocators for name in OURS):
         for name in ("mlpool/__init__.py", "mlpool/libmlpool.so"):
             if not (args.mlpool / name).is_file():
                 fail(f"no {args.mlpool / name}: make lib builds it; --mlpool names its folder")
@@ -249,11 +308,19 @@ def parse_args(argv):
     return args
 
 
+def available(job):
+    """Reports whether the modules of a job are installed, and says so if not."""
+    missing = [name for name in NEEDS.get(job, []) if not importlib.util.find_spec(name)]
+    if missing:
+        say(f"{job}: left out, since it needs {' '.join(missing)}")
+    return not missing
+
+
 def origin(args):
     """The GPU, the versions, the day and the command line without this machine's folders."""
     where = common.gpu_and_driver(args.gpus[0]) or "an unknown GPU"
     flags = {"jobs": args.jobs, "allocators": args.allocators, "rounds": args.rounds, "startups": args.startups,
-             "steps": args.steps, "limit-steps": args.limit_steps, "gpus": args.gpus}
+             "steps": args.steps, "limit-steps": args.limit_steps, "repeats": args.repeats, "gpus": args.gpus}
     words = " ".join(f"--{k} {','.join(v) if isinstance(v, list) else v}" for k, v in flags.items())
     return (f"{where}, {args.versions}, {datetime.date.today()}: "
             f"torch_memory.py --parts {','.join(args.parts)} {words} --csv {args.csv.name}")
@@ -261,27 +328,28 @@ def origin(args):
 
 def measure(args, results):
     """Measures the parts, one after the other. Returns whether everything was measured."""
-    whole = True
+    everything = True
     for part in args.parts:
         try:
-            notes, rows, complete = {"memory": memory, "limits": limits, "startup": startup}[part](args)
+            notes, rows, complete = PARTS[part](args)
         except Failed as err:
             say(f"{part}: {err}")
-            whole = False
+            everything = False
             continue
         if rows:
             results.replace(part, [origin(args), *notes], rows)
-        whole = whole and complete
-    return whole
+        everything = everything and complete
+    return everything
 
 
 def main(argv):
     args = parse_args(argv)
     common.need("torch")
+    args.jobs = [job for job in args.jobs if available(job)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of tasks are ended
     try:
         results = Results(args.csv)
-        whole = measure(args, results)
+        everything = measure(args, results)
     except KeyboardInterrupt:
         say("interrupted: the CSV has the parts that were complete")
         return 130
@@ -289,9 +357,9 @@ def main(argv):
         fail(err)
     if results.rows:
         print(table_of(results.rows))
-    if not whole:
+    if not everything:
         say("not everything was measured")
-    return int(not whole)
+    return int(not everything)
 
 
 if __name__ == "__main__":

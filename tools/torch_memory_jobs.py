@@ -2,6 +2,7 @@
 It draws the shape of each step, and returns the shapes and a function that runs a step of one shape and returns its loss."""
 
 WIDTH = 512
+WORDS = 16_000  # of the vocabulary of language models
 
 
 def trained(optimizer, loss_of):
@@ -237,5 +238,83 @@ def streams(torch, draw, steps, device):
     return shapes, step
 
 
+# ---- jobs with models of other libraries, whose weights are random
+
+
+def llama_of(torch, layers, width, dtype, device):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=WORDS, hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
+                         num_attention_heads=width // 64, num_key_value_heads=width // 256, max_position_embeddings=4096)
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            return LlamaForCausalLM(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def tuned(torch, model, draw, steps, device):
+    """Returns the shapes and the step of a training of a language model in bfloat16; batch and length vary."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
+    shapes = [(draw.choice([4, 6, 8]), draw.randrange(128, 1025, 8)) for _ in range(steps)]
+
+    def loss_of(shape):
+        words = torch.randint(WORDS, shape, device=device)
+        with torch.autocast(device, torch.bfloat16):
+            return model(input_ids=words, labels=words, use_cache=False).loss
+
+    return shapes, trained(optimizer, loss_of)
+
+
+def llama(torch, draw, steps, device):
+    """Fine-tunes all weights of a Llama with gradient checkpoints."""
+    model = llama_of(torch, 10, 1024, torch.float32, device).train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return tuned(torch, model, draw, steps, device)
+
+
+def lora(torch, draw, steps, device):
+    """Trains low-rank adapters of a Llama in bfloat16."""
+    from peft import LoraConfig, get_peft_model
+
+    model = llama_of(torch, 12, 1536, torch.bfloat16, device).train()
+    return tuned(torch, get_peft_model(model, LoraConfig(r=16, target_modules="all-linear")), draw, steps, device)
+
+
+def generate(torch, draw, steps, device):
+    """Generates text of a Llama with the library's cache, which grows by a token at a time."""
+    model = llama_of(torch, 8, 1024, torch.bfloat16, device).eval()
+    shapes = [(draw.choice([8, 16, 24]), draw.randrange(128, 2049, 8), draw.randrange(8, 25)) for _ in range(steps)]
+
+    @torch.no_grad()
+    def step(shape):
+        batch, length, more = shape
+        words = torch.randint(3, WORDS, (batch, length), device=device)
+        out = model.generate(words, attention_mask=torch.ones_like(words), max_new_tokens=more, min_new_tokens=more,
+                             do_sample=False, pad_token_id=0)
+        return out.double().mean()
+
+    return shapes, step
+
+
+def resnet(torch, draw, steps, device):
+    """Trains a ResNet-50 in bfloat16, channels last; the number and the side of the images vary."""
+    from torchvision.models import resnet50
+
+    model = resnet50().to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    shapes = [(draw.choice([32, 48, 64, 96]), draw.randrange(128, 289, 32)) for _ in range(steps)]
+
+    def loss_of(shape):
+        count, side = shape
+        images = torch.randn(count, 3, side, side, device=device).contiguous(memory_format=torch.channels_last)
+        with torch.autocast(device, torch.bfloat16):
+            return torch.nn.functional.cross_entropy(model(images), torch.randint(1000, (count,), device=device))
+
+    return shapes, trained(optimizer, loss_of)
+
+
 JOBS = {"transformer": transformer, "cnn": cnn, "decoding": decoding, "unet": unet, "graph": graph, "small": small,
-        "streams": streams}
+        "streams": streams, "llama": llama, "lora": lora, "generate": generate, "resnet": resnet}
+NEEDS = {"llama": ["transformers"], "lora": ["transformers", "peft"], "generate": ["transformers"], "resnet": ["torchvision"]}

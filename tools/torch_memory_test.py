@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import common
 import torch_memory
 import torch_memory_table as table
+import torch_memory_worker as worker
 from torch_memory_worker import MIB, PAGE, SETTINGS, smallest
 
 # A stand-in for the process of a task. The allocators need 200, 110, 120 and 100 MiB for a job that allocates 99.
@@ -24,7 +26,7 @@ WORKER = """
 import json, os, sys, time
 r = json.loads(sys.argv[1])
 allocator, task = r["allocator"], r["task"]
-need = {"native": 200, "expandable": 110, "async": 120, "mlpool": 100}[allocator]
+need = {"native": 200, "expandable": 110, "async": 120, "mlpool": 100, "plugin": 105}[allocator]
 with open("started", "a") as f:
     print(os.getpid(), allocator, os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), os.environ["CUDA_VISIBLE_DEVICES"], file=f)
 jobs = r.get("jobs", [r.get("job")])
@@ -33,14 +35,21 @@ if "graph" in jobs and allocator == "async":
 if "cnn" in jobs:
     os.fork()  # both hold the GPU
     time.sleep(600)
-answer = dict(ms=1000.0 + need)
-if task == "measure":
-    steps, answer = r["steps"] + r["warm"], {}
+steps = r.get("steps")
+if task in ("measure", "first"):
+    answer = {}
     for job in jobs:
         losses = "beef" if (job, allocator) == ("small", "mlpool") else "cafe"
-        answer[job] = dict(ms=2.0 * need, losses=losses, device=need + 1.0, reserved=[need - 50.0] * (steps - 1) + [need], allocated=[99.0] * steps)
+        later = steps - 2  # the first two take more
+        answer[job] = dict(ms=[20.0 * need] * 2 + [2.0 * need] * later, losses=losses, device=[500.0] * 2 + [need + 1.0] * later,
+                           reserved=[900.0, 10.0 * need] + [need - 50.0] * (later - 1) + [need] * min(later, 1), allocated=[99.0] * steps)
         if (job, allocator) == ("unet", "async"):
             answer[job] = dict(failed="OutOfMemoryError: no room")
+elif task in ("startup", "host", "copies"):
+    if (task, allocator) == ("copies", "async"):
+        sys.exit("RuntimeError: no peer")
+    copied = dict(ms=[30.0, 20.0] + [need / 10] * ((steps or 2) - 2))
+    answer = {task: dict(startup=dict(ms=1000.0 + need), host={"a pair": need / 100}, copies=copied)[task]}
 elif task == "search":
     if (r["job"], allocator) == ("unet", "async"):
         sys.exit("OutOfMemoryError: no room")
@@ -85,7 +94,8 @@ class Run(unittest.TestCase):
 
     def test_every_part(self):
         status, stdout, stderr = self.run_main("--jobs", "transformer,small,streams")
-        self.assertEqual(status, 0, stderr)
+        self.assertEqual(status, 1, stderr)  # since copies fail on an allocator
+        self.assertIn("torch_memory: copies on async: RuntimeError: no peer", stderr)
         rows, notes = self.rows()
         row = rows["memory", "transformer", "native", "reserved_mib"]
         self.assertEqual([row[k] for k in table.COLUMNS[4:]], ["6", "200", "200", "200", "2", "2", "2"])
@@ -104,9 +114,17 @@ class Run(unittest.TestCase):
         self.assertTrue(any(note.startswith(first) for note in notes), notes)
         self.assertRegex(stdout, r"memory: reserved_mib +native +expandable +async +mlpool\ntransformer +200 \(2\.000\) +110 \(1\.100\)")
         steps = Path("t_steps.csv").read_text().splitlines()
-        self.assertEqual(steps[1:3] + steps[-1:], ["allocator,step,reserved_mib,allocated_mib", "native,1,150,99", "mlpool,50,100,99"])
+        self.assertEqual(steps[1:3] + steps[-1:], ["allocator,step,reserved_mib,allocated_mib", "native,1,900,99", "mlpool,50,100,99"])
+        row = rows["first", "small", "native", "steps_ms"]
+        self.assertEqual([row[k] for k in ("median", "ratio")], ["8000", "2"])
+        measures = ("step_1_ms", "step_2_ms", "reserved_mib", "allocated_mib")
+        self.assertEqual([rows["first", "small", "async", m]["median"] for m in measures], ["2400", "2400", "1200", "99"])
+        self.assertEqual([rows["host", "a pair", a, "us"]["median"] for a in SETTINGS if a != "plugin"], ["2", "1.1", "1.2", "1"])
+        copied = [("copies", "to another GPU and back", a, m) for a in ("native", "async") for m in ("steps_ms", "step_ms")]
+        self.assertEqual([rows[key]["median"] for key in copied[:2]] + [key in rows for key in copied[2:]], ["50", "20", False, False])
+        self.assertFalse([key for key in rows if "plugin" in key])
         started = [line.split(" ", 1)[1] for line in Path("started").read_text().splitlines()]
-        for setting in ("native None 0", "expandable expandable_segments:True 1", "async backend:cudaMallocAsync 0"):
+        for setting in ("native None 0", "expandable expandable_segments:True 1", "async backend:cudaMallocAsync 0", "mlpool None 0,1"):
             self.assertIn(setting, started)
 
     def test_parts_are_replaced(self):
@@ -129,6 +147,16 @@ class Run(unittest.TestCase):
                          dict.fromkeys(("unet", "graph"), ["native", "expandable", "mlpool"]))
         self.assertNotIn(("limits", "unet", "async", "limit_mib"), rows)
 
+    def test_left_out(self):
+        """A job without its modules, and copies on one GPU, are left out with a line."""
+        with mock.patch.dict(torch_memory.NEEDS, {"llama": ["no_such_module"]}):
+            status, _, stderr = self.run_main("--parts", "first,copies", "--jobs", "small,llama", "--gpus", "1",
+                                              "--allocators", "plugin", "--rounds", "1")
+        self.assertEqual((status, stderr[0], stderr[-1]), (0, "torch_memory: llama: left out, since it needs no_such_module",
+                                                           "torch_memory: copies: left out, since they need two GPUs"))
+        rows, _ = self.rows()
+        self.assertEqual({key[:3] for key in rows}, {("first", "small", "plugin")})
+
     def test_timeout(self):
         status, _, stderr = self.run_main("--parts", "memory", "--jobs", "cnn", "--allocators", "native", "--timeout", "1")
         self.assertEqual((status, stderr[0]), (1, "torch_memory: cnn on native: not done after 1 s"))
@@ -145,6 +173,49 @@ class Run(unittest.TestCase):
                 time.sleep(0.02)
             else:
                 self.fail(f"{line} is left")
+
+
+class Tensor:
+    """A stand-in for a tensor, which counts those of all sizes but 0."""
+
+    live = most = made = 0
+    lock = threading.Lock()
+
+    def __init__(self, size, **_):
+        self.bytes = int(size > 0)
+        self.count(self.bytes, self.bytes)
+
+    def __del__(self):
+        self.count(-self.bytes, 0)
+
+    def record_stream(self, stream):
+        pass
+
+    @classmethod
+    def count(cls, change, made):
+        with cls.lock:
+            cls.live, cls.made = cls.live + change, cls.made + made
+            cls.most = max(cls.most, cls.live)
+
+
+class Host(unittest.TestCase):
+    def test_cases(self):
+        """Each case frees all that it makes, and holds as many as it says."""
+        torch = mock.MagicMock(empty=Tensor, uint8=None)
+        most = {}
+        for name, (function, sizes) in worker.host_cases(torch).items():
+            Tensor.most = Tensor.made = 0
+            function(sizes)
+            self.assertEqual((Tensor.live, Tensor.made), (0, len(sizes)), name)
+            most[name] = Tensor.most
+        self.assertTrue(1 <= most.pop("8 threads") <= 8)
+        self.assertEqual(list(most.values()), [1, 20, 20, 40, 40, 1])
+        self.assertEqual(worker.host(torch, 1).keys(), most.keys() | {"8 threads"})
+
+    def test_apart(self):
+        self.assertEqual(worker.apart(dict, one=1), {"one": 1})
+        self.assertEqual(worker.apart(os._exit, 3), {"failed": "ended with exit status 3"})
+        self.assertEqual(worker.apart(int, "x")["failed"][:11], "ValueError:")
 
 
 class Bisection(unittest.TestCase):

@@ -7,12 +7,15 @@ It prints the answer as a line of JSON, or ends with a line that says what faile
 import ctypes
 import gc
 import hashlib
+import functools
 import json
+import multiprocessing
 import os
 import random
 import statistics
 import struct
 import sys
+import threading
 import time
 
 from common import Failed
@@ -21,7 +24,12 @@ MIB = 1 << 20
 PAGE = 2 * MIB  # the least that a driver maps
 SLACK = 16 * MIB  # by which the memory left may differ from what was asked
 SEED = 1
-SETTINGS = {"native": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync", "mlpool": ""}
+SIZES = [int(512 * 200_000 ** (k / 19)) for k in range(20)]  # 512 B to 100 MB
+CALLS = 2000  # of a timing of the host, by each thread
+HELD, THREADS = 40, 8
+WARM_UP = 2  # timings that do not count
+SETTINGS = {"native": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync", "mlpool": "", "plugin": ""}
+OURS = ("mlpool", "plugin")
 
 
 def environment(allocator, gpu):
@@ -29,7 +37,7 @@ def environment(allocator, gpu):
     env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
     if SETTINGS[allocator]:  # the old name and the new one
         env |= dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), SETTINGS[allocator])
-    return env | {"CUDA_VISIBLE_DEVICES": gpu, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    return env | {"CUDA_VISIBLE_DEVICES": gpu, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 def first_line(error):
@@ -41,11 +49,14 @@ def first_line(error):
 
 def install(allocator, folder):
     """Makes the pool PyTorch's allocator, if it is to be."""
-    if allocator == "mlpool":
+    if allocator in OURS:
         sys.path.insert(0, folder)
         import mlpool
+        import torch
 
-        mlpool.install()
+        mlpool.install(plugin=allocator == "plugin")
+        if allocator == "mlpool" and torch.cuda.get_allocator_backend() == "pluggable":
+            raise Failed("PyTorch's plugin interface serves: python3 -c 'import mlpool; mlpool.install()' says why")
 
 
 def used(torch):
@@ -62,11 +73,13 @@ def deterministic(torch):
 
 
 def run_job(torch, name, steps, each=lambda: None):
-    """Runs a job, and returns the milliseconds of each step and a checksum of all losses. each is called between steps."""
+    """Runs a job, and returns the milliseconds of each step and a checksum of all losses. each is called after a step.
+    PyTorch's peaks are of the steps alone."""
     from torch_memory_jobs import JOBS
 
     torch.manual_seed(SEED)
     shapes, step = JOBS[name](torch, random.Random(SEED), steps, "cuda")
+    torch.cuda.reset_peak_memory_stats()
     ms, losses = [], []
     for shape in shapes:
         torch.cuda.synchronize()
@@ -79,35 +92,149 @@ def run_job(torch, name, steps, each=lambda: None):
     return ms, hashlib.sha256(struct.pack(f"{len(losses)}d", *losses)).hexdigest()[:12]
 
 
-def measure(torch, job, steps, warm):
-    """Runs warm + steps steps. Returns the time of a step, and in MiB the reserved memory after each step, the peak
-    allocated in each, and the most of the device that was in use after one, beyond the CUDA context."""
+def measure(torch, job, steps):
+    """Returns the times of the steps and a checksum of the losses, and in MiB for each step the peaks reserved and
+    allocated, and the device's memory that was in use after it, beyond the CUDA context."""
     torch.cuda.synchronize()  # creates the context
     before = used(torch)
-    reserved, allocated, device = [], [], []
+    answer = {"reserved": [], "allocated": [], "device": []}
 
     def each():
-        reserved.append(torch.cuda.max_memory_reserved() / MIB)
-        allocated.append(torch.cuda.max_memory_allocated() / MIB)
-        device.append((used(torch) - before) / MIB)
+        answer["reserved"].append(torch.cuda.max_memory_reserved() / MIB)
+        answer["allocated"].append(torch.cuda.max_memory_allocated() / MIB)
+        answer["device"].append((used(torch) - before) / MIB)
         torch.cuda.reset_peak_memory_stats()
 
-    ms, losses = run_job(torch, job, warm + steps, each)
-    return {"ms": statistics.median(ms[warm:]), "losses": losses, "device": max(device),
-            "reserved": reserved, "allocated": allocated}
+    answer["ms"], answer["losses"] = run_job(torch, job, steps, each)
+    return answer
 
 
-def measure_all(torch, jobs, steps, warm):
+def attempt(function, *args, **more):
+    """Returns what a function returns, or what failed."""
+    try:
+        return function(*args, **more)
+    except Exception as err:  # PyTorch raises anything
+        return {"failed": first_line(err)}
+
+
+def measure_all(torch, jobs, steps):
     """Measures jobs one after the other. Returns for each what measure does, or what failed."""
     answers = {}
     for job in jobs:
-        try:
-            answers[job] = measure(torch, job, steps, warm)
-        except Exception as err:  # PyTorch raises anything
-            answers[job] = {"failed": first_line(err)}
+        answers[job] = attempt(measure, torch, job, steps)
         cleared(torch)
-        torch.cuda.reset_peak_memory_stats()
     return answers
+
+
+def apart(function, *args, **more):
+    """Returns what a function returns in a forked process, or what failed. This process must not have used CUDA."""
+    fork = multiprocessing.get_context("fork")
+    answers, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: theirs.send(attempt(function, *args, **more)))
+    process.start()
+    theirs.close()
+    try:
+        return answers.recv()
+    except EOFError:
+        process.join()
+        return {"failed": f"ended with exit status {process.exitcode}"}
+    finally:
+        process.join()
+
+
+def first(torch, allocator, folder, job, steps):
+    """Measures the first steps of a job in a process that has the context and the allocator, and nothing else."""
+    install(allocator, folder)
+    deterministic(torch)
+    torch.ones(1, device="cuda")
+    return measure(torch, job, steps)
+
+
+# ---- the allocator alone
+
+
+def host_cases(torch):
+    """Returns functions of a list of sizes. Each makes a tensor of each size, and frees it."""
+    new = functools.partial(torch.empty, dtype=torch.uint8, device="cuda")
+    draw = random.Random(SEED)
+    victims = [draw.randrange(HELD) for _ in range(CALLS)]
+    side, streams = torch.cuda.Stream(), [torch.cuda.Stream() for _ in range(THREADS)]
+
+    def pair(sizes):
+        for n in sizes:
+            new(n)
+
+    def groups(sizes, reverse):
+        for i in range(0, len(sizes), len(SIZES)):
+            tensors = [new(n) for n in sizes[i : i + len(SIZES)]]
+            if reverse:
+                tensors.reverse()
+            while tensors:
+                tensors.pop()
+
+    def at_random(sizes):
+        tensors = [new(n) for n in sizes[:HELD]]
+        for n, victim in zip(sizes[HELD:], victims):
+            tensors.pop(victim)
+            tensors.append(new(n))
+
+    def recorded(sizes):
+        for n in sizes:
+            new(n).record_stream(side)
+
+    def work(stream, sizes):
+        with torch.cuda.stream(stream):
+            pair(sizes)
+
+    def threads(sizes):
+        part = len(sizes) // THREADS
+        all_threads = [threading.Thread(target=work, args=(s, sizes[i * part : (i + 1) * part])) for i, s in enumerate(streams)]
+        for thread in all_threads:
+            thread.start()
+        for thread in all_threads:
+            thread.join()
+
+    twenty = SIZES * (CALLS // len(SIZES))
+    return {"a pair": (pair, twenty),
+            "20 held LIFO": (lambda sizes: groups(sizes, False), twenty),
+            "20 held FIFO": (lambda sizes: groups(sizes, True), twenty),
+            "40 held at random": (at_random, [draw.choice(SIZES) for _ in range(CALLS)]),
+            "40 held of odd sizes": (at_random, [draw.randrange(1, 20_000_000) for _ in range(CALLS)]),
+            "record_stream": (recorded, twenty),
+            "8 threads": (threads, twenty * THREADS)}
+
+
+def host(torch, repeats):
+    """Returns the microseconds of an allocation and its free: those of a tensor less those of one without memory."""
+
+    def us(function, sizes):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        function(sizes)
+        return 1e6 * (time.perf_counter() - start) / len(sizes)
+
+    answer = {}
+    for name, (function, sizes) in host_cases(torch).items():
+        beyond = [us(function, sizes) - us(function, [0] * len(sizes)) for _ in range(WARM_UP + repeats)]
+        answer[name] = statistics.median(beyond[WARM_UP:])
+    return answer
+
+
+def copies(torch, steps):
+    """Returns the milliseconds of steps that copy eight new tensors, whose sizes vary, to another GPU and back."""
+    draw, ms = random.Random(SEED), []
+    for gpu in (0, 1):
+        torch.ones(1, device=f"cuda:{gpu}")
+    for _ in range(steps):
+        sizes = [draw.randrange(MIB, 64 * MIB) for _ in range(8)]
+        torch.cuda.synchronize(0), torch.cuda.synchronize(1)
+        start = time.perf_counter()
+        there = [torch.empty(n, dtype=torch.uint8, device="cuda:0").to("cuda:1") for n in sizes]
+        back = [tensor.to("cuda:0") for tensor in there]
+        torch.cuda.synchronize(0), torch.cuda.synchronize(1)
+        ms.append(1e3 * (time.perf_counter() - start))
+        del there, back
+    return {"ms": ms}
 
 
 # ---- a memory limit
@@ -232,15 +359,22 @@ def start_up(torch, allocator, folder):
 # ---- the task
 
 
-def answer_to(task, allocator, folder, **request):
+def answer_to(task, allocator, folder, jobs=(), **request):
     import torch
 
-    if task == "start_up":
-        answer = start_up(torch, allocator, folder)
+    if task == "startup":
+        answer = {task: start_up(torch, allocator, folder)}
+    elif task == "first":
+        answer = {job: apart(first, torch, allocator, folder, job, **request) for job in jobs}
     else:
         install(allocator, folder)
         deterministic(torch)
-        answer = {"measure": measure_all, "search": search}[task](torch, **request)
+        if task == "measure":
+            answer = measure_all(torch, jobs, **request)
+        elif task == "search":
+            answer = search(torch, **request)
+        else:
+            answer = {task: {"host": host, "copies": copies}[task](torch, **request)}
     return {"torch": torch.__version__, "cuda": torch.version.cuda, "answer": answer}
 
 
