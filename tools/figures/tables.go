@@ -24,6 +24,7 @@ var tables = []table{
 	{"torch-memory", "assets/README.md", torchMemory},
 	{"torch-limits", "assets/README.md", torchLimits},
 	{"torch-startup", "assets/README.md", torchStartup},
+	{"torch-more", "assets/README.md", torchMore},
 	{"numerics", "assets/README.md", numerics},
 	{"jobs", "tools/allocbench/README.md", jobs},
 	{"scenarios", "tools/allocbench/README.md", scenarios},

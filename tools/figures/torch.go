@@ -26,6 +26,7 @@ var torchAllocators = []struct{ name, title string }{
 
 var torchJobs = map[string]string{
 	"cnn": "CNN", "unet": "U-Net", "graph": "graph network", "small": "small transformer", "streams": "four streams",
+	"llama": "Llama fine-tuning", "lora": "LoRA", "generate": "Llama, growing cache", "resnet": "ResNet-50",
 }
 
 // torchOrigin describes where the figures of a part come from.
@@ -60,14 +61,20 @@ func torchRanked(s *source, part, job, allocator, measure string, n int) string 
 }
 
 // jobsOf lists the jobs of a part that were measured.
-func jobsOf(s *source, part string) (jobs []string) {
+func jobsOf(s *source, part string) []string {
+	jobs := jobsIn(s, part)
+	if len(jobs) == 0 {
+		s.fail("%s: no record of %s", torchFile, part)
+	}
+	return jobs
+}
+
+// jobsIn is jobsOf for a part that the file may lack.
+func jobsIn(s *source, part string) (jobs []string) {
 	for _, r := range s.file(torchFile).records {
 		if r["part"] == part && !slices.Contains(jobs, r["job"]) {
 			jobs = append(jobs, r["job"])
 		}
-	}
-	if len(jobs) == 0 {
-		s.fail("%s: no record of %s", torchFile, part)
 	}
 	return jobs
 }
@@ -176,6 +183,33 @@ func torchStartup(s *source) string {
 		}
 		return fmt.Sprintf("%+.0f (%+.0f to %+.0f)", of("median"), of("low"), of("high"))
 	}) + "\nMedians, with the 95 % interval of the difference; " + torchOrigin(s, "startup") + ".\n"
+}
+
+// torchMore is the tables of the parts that the file may lack.
+func torchMore(s *source) string {
+	var b strings.Builder
+	for _, p := range []struct {
+		part, about string
+		measures    [][2]string // each with the head of its table
+	}{
+		{"first", "The first two steps of each job, in a new process that has the CUDA context and the allocator:",
+			[][2]string{{"steps_ms", "ms, both steps"}, {"reserved_mib", "MiB reserved, the peak"}}},
+		{"host", "The host's time for an allocation and its free, less that for a tensor without memory:", [][2]string{{"us", "µs"}}},
+		{"copies", "Copies of eight new tensors to another GPU and back, from the third step on:", [][2]string{{"step_ms", "ms"}}},
+	} {
+		jobs := jobsIn(s, p.part)
+		if len(jobs) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s\n\n", p.about)
+		for _, m := range p.measures {
+			fmt.Fprintln(&b, torchTable(m[1], jobs, torchFour, func(job, allocator string) string {
+				return torchRanked(s, p.part, job, allocator, m[0], 3)
+			}))
+		}
+		fmt.Fprintf(&b, "Medians; %s.\n\n", torchOrigin(s, p.part))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // drawTorch draws the memory of a training over its steps.
