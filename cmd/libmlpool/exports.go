@@ -44,16 +44,16 @@ var codes = []struct {
 
 // code returns the result of mlpool.h for err.
 func code(err error) C.int {
+	if err == nil {
+		return C.MLPOOL_OK // before the variables, which the heap has
+	}
 	var memory *allocator.OutOfMemoryError
 	var leak *allocator.LeakError
 	var driver *cudadriver.Error
 	var file *fs.PathError
 	var socket *net.OpError
 	var system syscall.Errno
-	switch {
-	case err == nil:
-		return C.MLPOOL_OK
-	case errors.As(err, &memory):
+	if errors.As(err, &memory) {
 		return C.MLPOOL_ERROR_OUT_OF_MEMORY
 	}
 	for _, c := range codes {
@@ -204,10 +204,7 @@ func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result 
 	if err == nil {
 		err = p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
 	}
-	if err != nil {
-		return fail(text, err)
-	}
-	return C.MLPOOL_OK
+	return fail(text, err)
 }
 
 //export mlpool_go_free_all
