@@ -293,6 +293,30 @@ class Run(unittest.TestCase):
         self.assertEqual((status, stderr[2]), (0, "peers: JAX is left out: No module named such"))
 
 
+class Work(unittest.TestCase):
+    """What a worker answers, by a stand-in for the module of a framework."""
+
+    def test_answers(self):
+        def train(job, mnist, device):
+            if job.feat_dim == 13:
+                raise RuntimeError("RESOURCE_EXHAUSTED: no memory\nmore")
+            return [job.feat_dim, 2.0], 0.5
+
+        def command(*widths):
+            jobs = [peers_trainers.Job("tf32", width, 64, 2, 1, 3, 784) for width in widths]
+            words = peers_trainers.worker_command("jax", argparse.Namespace(mnist="m", device="cpu"), jobs)
+            return peers_trainers.work("jax", peers.parse_args(words[2:]))
+
+        fake = argparse.Namespace(measure=train, VERSION="1.2")
+        with mock.patch.dict(sys.modules, {"peers_jax": fake}):
+            want = [{"ms": [7, 2.0], "accuracy": 0.5}, {"failed": "RuntimeError: RESOURCE_EXHAUSTED: no memory"}, {"ms": [8, 2.0], "accuracy": 0.5}]
+            self.assertEqual(command(7, 13, 8), {"version": "1.2", "trainings": want})
+            with self.assertRaisesRegex(SystemExit, "^RuntimeError: RESOURCE_EXHAUSTED: no memory$"):
+                command(13)
+        with mock.patch.dict(sys.modules, {"peers_jax": None}):
+            self.assertIn("peers_jax", command(7)["missing"])
+
+
 class Sweep(unittest.TestCase):
     def args(self, **values):
         known = {"sweep": 200, "seed": 1, "gpus": 1, "samples": 60000, "validated": 10000, "pixels": 784, "epochs": 7}
