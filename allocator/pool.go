@@ -40,7 +40,8 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	return p, nil
 }
 
-// Alloc implements [Allocator]. It calls the driver only when no free block of the stream's heap fits.
+// Alloc implements [Allocator]. While a free block of the stream's heap fits, it calls the driver only to ask, now
+// and then, whether other streams are done with blocks that were freed.
 // It waits on the host only if the driver has no more memory, or if memory must be released first:
 // beyond GCThreshold. Apart from calls that order streams, or create
 // or map memory, it makes at most 16 driver calls, however many streams there are. While it creates or
@@ -50,10 +51,12 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
 		size := blockSize(bytes)
 		h.mu.Lock()
-		if n := h.Take(size); n != nil {
-			b := h.handOut(n, bytes, s, tag)
-			h.mu.Unlock()
-			return b, nil
+		if p.opt.KeepMapped || h.waiting.Poll() == nil { // else the slow path has the error, if it needs those blocks
+			if n := h.Take(size); n != nil {
+				b := h.handOut(n, bytes, s, tag)
+				h.mu.Unlock()
+				return b, nil
+			}
 		}
 		h.mu.Unlock()
 	}

@@ -78,6 +78,40 @@ func TestSameStreamReuseCallsNoDriver(t *testing.T) {
 	r.close()
 }
 
+// TestPoll frees a block that another stream uses. Once that stream is done, a request gets the block again, though
+// other memory is free; meanwhile few requests ask.
+func TestPoll(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{})
+	pad, shared := r.alloc(512<<10, 1), r.alloc(1<<20, 1)
+	r.must(r.Free(r.alloc(8<<20, 1), 1))
+	r.must(r.RecordStream(shared, 2))
+	r.fake.Order(1, 2)
+	r.must(r.Use(shared, 2))
+	r.must(r.Free(shared, 1))
+	before := r.fake.Calls("QueryEvent")
+	for range 100 {
+		b := r.alloc(1<<20, 1)
+		if b.Addr == shared.Addr {
+			t.Fatal("a request got a block that another stream uses")
+		}
+		r.must(r.Free(b, 1))
+	}
+	if asked := r.fake.Calls("QueryEvent") - before; asked < 2 || asked > 7 {
+		t.Errorf("100 requests made %d queries, want them to grow rare", asked)
+	}
+	r.fake.Finish()
+	for range 100 {
+		b := r.alloc(1<<20, 1)
+		if b.Addr == shared.Addr {
+			r.freeAll([]allocator.Block{b, pad}, 1)
+			r.close()
+			return
+		}
+		r.must(r.Free(b, 1))
+	}
+	t.Error("no request got the block that the other stream is done with")
+}
+
 func TestNoGoAllocations(t *testing.T) {
 	p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
 	sizes := []int64{0, 4, 1 << 10, 200 << 10, 200 << 10, 1 << 20, 33 << 20}

@@ -26,6 +26,9 @@ type Queue[T any] struct {
 	// work is done.
 	count, due int64
 
+	// asked is the number of calls of Poll since an item was added, poll that at which it makes a query.
+	asked, poll int64
+
 	spareItems *Item[T] // by down
 	spareWaits *wait[T] // by other
 }
@@ -138,6 +141,7 @@ func (q *Queue[T]) expect(it *Item[T], s Stream, event uintptr) {
 // Push adds an item with its waits.
 func (q *Queue[T]) Push(it *Item[T]) {
 	q.list(it)
+	q.asked, q.poll = 0, firstPoll
 	for w := it.waits; w != nil; w = w.other {
 		q.link(w)
 	}

@@ -142,6 +142,8 @@ const (
 	reapDue = 32
 	// A reap makes this many driver calls, and repeats while at least half of them make an item ready.
 	reapQueries = 16
+	// Poll makes its first query in this many calls, and then in twice as many as before each time.
+	firstPoll = 2
 )
 
 // ReapIfDue makes most items ready whose work is done, if many wait, so that they do not pile up while
@@ -161,6 +163,20 @@ func (q *Queue[T]) ReapIfDue() error {
 	}
 	q.due = 2*q.count + reapDue
 	return nil
+}
+
+// Poll makes items ready whose work is done, for requests that need none of them. The more of these there are
+// since an item was added, the fewer of them make a query.
+func (q *Queue[T]) Poll() error {
+	if q.count == 0 {
+		return nil
+	}
+	if q.asked++; q.asked < q.poll {
+		return nil
+	}
+	q.poll *= 2
+	queries := 1
+	return q.Reap(&queries)
 }
 
 // Reap makes items ready whose work is found done. It makes at most queries driver calls, which it
