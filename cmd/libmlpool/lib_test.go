@@ -107,8 +107,9 @@ func program(t *testing.T, env []string, name string, args ...string) {
 	}
 }
 
-// TestGoroutines calls a pool from several goroutines, each with blocks of its own on a stream of its own.
-func TestGoroutines(t *testing.T) {
+// newTestPool returns a pool over a fake driver.
+func newTestPool(t *testing.T) (*pool, *allocatortest.Fake) {
+	t.Helper()
 	f := allocatortest.NewFake(1 << 30)
 	base, err := allocator.NewPool(f, allocator.PoolOptions{})
 	if err != nil {
@@ -116,6 +117,12 @@ func TestGoroutines(t *testing.T) {
 	}
 	p := &pool{alloc: base, base: base}
 	p.captures.pool = p
+	return p, f
+}
+
+// TestGoroutines calls a pool from several goroutines, each with blocks of its own on a stream of its own.
+func TestGoroutines(t *testing.T) {
+	p, f := newTestPool(t)
 	var wg sync.WaitGroup
 	for k := range 8 {
 		wg.Go(func() {
@@ -162,13 +169,7 @@ func TestGoroutines(t *testing.T) {
 // TestRefusedFree frees a block that another stream uses while the driver refuses events. The block stays live, and a
 // later free frees it.
 func TestRefusedFree(t *testing.T) {
-	f := allocatortest.NewFake(1 << 30)
-	base, err := allocator.NewPool(f, allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &pool{alloc: base, base: base}
-	p.captures.pool = p
+	p, f := newTestPool(t)
 	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -220,25 +221,20 @@ func TestTrimWhileACaptureCloses(t *testing.T) {
 // TestRefusedPostponedFree has the driver refuse the event of a free that waited until no capture was open. The program
 // has freed the block, so it gets no error, and the pool frees the block at the next flush.
 func TestRefusedPostponedFree(t *testing.T) {
-	f := allocatortest.NewFake(1 << 30)
-	base, err := allocator.NewPool(f, allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &pool{alloc: base, base: base}
-	p.captures.pool, p.captures.byID = p, map[uint64]*captured{1: {id: 1, alloc: base}}
+	p, f := newTestPool(t)
+	p.captures.byID = map[uint64]*captured{1: {id: 1, alloc: p.base}}
 	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1})
 	if err := errors.Join(err, p.recordStream(addr, index, 2), p.captures.begin(1, nil), p.free(addr, &index, 1)); err != nil {
 		t.Fatal(err)
 	}
 	f.FailAt(1, "RecordEvent")
-	if err := p.captures.end(1); err != nil || base.Stats().Frees != 0 {
-		t.Errorf("end of a capture while the driver refuses events: %v, %d frees", err, base.Stats().Frees)
+	if err := p.captures.end(1); err != nil || p.base.Stats().Frees != 0 {
+		t.Errorf("end of a capture while the driver refuses events: %v, %d frees", err, p.base.Stats().Frees)
 	}
-	if p.flush(); base.Stats().Frees != 1 {
+	if p.flush(); p.base.Stats().Frees != 1 {
 		t.Error("the free is not tried again")
 	}
-	if err := errors.Join(base.Close(), f.Leftover()); err != nil {
+	if err := errors.Join(p.base.Close(), f.Leftover()); err != nil {
 		t.Error(err)
 	}
 }
@@ -246,14 +242,12 @@ func TestRefusedPostponedFree(t *testing.T) {
 // TestUnreturnedCapture frees the last block of captures that were released while the driver, of which there is none,
 // cannot wait. The block is free.
 func TestUnreturnedCapture(t *testing.T) {
-	f := allocatortest.NewFake(1 << 30)
-	base, err := allocator.NewPool(f, allocator.PoolOptions{})
-	graph, err2 := allocator.NewPool(f, allocator.PoolOptions{})
-	if err := errors.Join(err, err2); err != nil {
+	p, f := newTestPool(t)
+	graph, err := allocator.NewPool(f, allocator.PoolOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pool{alloc: base, base: base, driver: &peered{}}
-	p.captures.pool, p.captures.byID = p, map[uint64]*captured{1: {id: 1, alloc: graph}}
+	p.driver, p.captures.byID = &peered{}, map[uint64]*captured{1: {id: 1, alloc: graph}}
 	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1, id: 1})
 	if err != nil {
 		t.Fatal(err)
