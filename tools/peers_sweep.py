@@ -96,8 +96,8 @@ class Probe:
 
 
 def points(seed):
-    """Yields points of a cube. In their first two coordinates the first so many, however many, are spread evenly over the
-    square (Roberts' sequence); the others are random."""
+    """Yields points of a cube. Their first two coordinates are a Roberts sequence: any number of points from the start
+    spreads evenly over the square. The other coordinates are random."""
     draw = random.Random(seed)
     at = [draw.random(), draw.random()]
     while True:

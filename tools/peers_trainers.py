@@ -45,7 +45,7 @@ class Job:
         return samples / self.bsz * self.flop_step() / (TYPICAL_RATE * self.gpus)
 
     def within_a_second(self, epoch):
-        """The same job with as many epochs of so many seconds as fit in one, but at least three."""
+        """Returns the job with fewer epochs: as many as fit in a second if one takes epoch seconds, but at least three."""
         return dataclasses.replace(self, epochs=min(self.epochs, max(3, int(1 / epoch))))
 
 

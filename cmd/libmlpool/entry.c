@@ -157,6 +157,7 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
   front_block frees[FRONT_BLOCKS], b = {.stream = r.stream};
   front *f = front_of(NUMBER(pool));
   int count = 0, outside = 0;
+  // No block that the front keeps has SIZE_MAX bytes: an aligned request only drains.
   if (f && !r.id && !r.tagged && (b.ptr = front_take(f, r.alignment == 1 ? r.bytes : SIZE_MAX, r.stream, r.tag, frees, &count)))
     return *ptr = (void *)b.ptr, MLPOOL_OK;
   int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, frees, count, &outside);
