@@ -11,8 +11,8 @@ The parts:
 
     memory   peaks of memory from the third step on, the time of a step and a checksum of all losses, for each job. The
              allocators take turns; in a round a process runs all jobs and gives unused memory back between them
-    first    the time and the peaks of the first two steps of each job, in a new process that has the context and the
-             allocator
+    first    the time and the peaks of the first two steps of each job, once its kernels are loaded and all memory is
+             given back
     limits   the least memory with which each job finishes, by bisection. The process takes the rest of the device's
              memory itself with cuMemAlloc, after a run without a limit that loads every kernel
     startup  from before the first CUDA call to the first allocation, each in a new process

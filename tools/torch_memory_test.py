@@ -212,10 +212,13 @@ class Host(unittest.TestCase):
         self.assertEqual(list(most.values()), [1, 20, 20, 40, 40, 1])
         self.assertEqual(worker.host(torch, 1).keys(), most.keys() | {"8 threads"})
 
-    def test_apart(self):
-        self.assertEqual(worker.apart(dict, one=1), {"one": 1})
-        self.assertEqual(worker.apart(os._exit, 3), {"failed": "ended with exit status 3"})
-        self.assertEqual(worker.apart(int, "x")["failed"][:11], "ValueError:")
+    def test_first(self):
+        calls = []
+        fakes = {name: lambda _, job="", *more, name=name: calls.append((name, job)) for name in ("run_job", "cleared", "measure")}
+        with mock.patch.multiple(worker, **fakes):
+            worker.first(None, ["cnn", "unet"], 2)
+        once = [("run_job", "{}"), ("cleared", ""), ("measure", "{}"), ("cleared", "")]
+        self.assertEqual(calls, [(name, text.format(job)) for job in ("cnn", "unet") for name, text in once])
 
 
 class Bisection(unittest.TestCase):

@@ -9,7 +9,6 @@ import gc
 import hashlib
 import functools
 import json
-import multiprocessing
 import os
 import random
 import statistics
@@ -126,28 +125,14 @@ def measure_all(torch, jobs, steps):
     return answers
 
 
-def apart(function, *args, **more):
-    """Returns what a function returns in a forked process, or what failed. This process must not have used CUDA."""
-    fork = multiprocessing.get_context("fork")
-    answers, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(target=lambda: theirs.send(attempt(function, *args, **more)))
-    process.start()
-    theirs.close()
-    try:
-        return answers.recv()
-    except EOFError:
-        process.join()
-        return {"failed": f"ended with exit status {process.exitcode}"}
-    finally:
-        process.join()
-
-
-def first(torch, allocator, folder, job, steps):
-    """Measures the first steps of a job in a process that has the context and the allocator, and nothing else."""
-    install(allocator, folder)
-    deterministic(torch)
-    torch.ones(1, device="cuda")
-    return measure(torch, job, steps)
+def first(torch, jobs, steps):
+    """Does what measure_all does, but runs each job once before, which loads its kernels, and gives all memory back."""
+    answers = {}
+    for job in jobs:
+        attempt(run_job, torch, job, steps)
+        cleared(torch)
+        answers |= measure_all(torch, [job], steps)
+    return answers
 
 
 # ---- the allocator alone
@@ -364,13 +349,11 @@ def answer_to(task, allocator, folder, jobs=(), **request):
 
     if task == "startup":
         answer = {task: start_up(torch, allocator, folder)}
-    elif task == "first":
-        answer = {job: apart(first, torch, allocator, folder, job, **request) for job in jobs}
     else:
         install(allocator, folder)
         deterministic(torch)
-        if task == "measure":
-            answer = measure_all(torch, jobs, **request)
+        if task in ("measure", "first"):
+            answer = {"measure": measure_all, "first": first}[task](torch, jobs, **request)
         elif task == "search":
             answer = search(torch, **request)
         else:

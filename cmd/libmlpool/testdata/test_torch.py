@@ -123,7 +123,7 @@ def statistics():
 def external_stream():
     import ctypes
     mlpool, torch = install()
-    torch.cuda.init()
+    torch.ones(1, device="cuda")  # creates the context
     create = ctypes.CDLL("libcuda.so.1").cuStreamCreate
     stream = ctypes.c_void_p()
     assert create(ctypes.byref(stream), 1) == 0
