@@ -113,8 +113,9 @@ type Stats struct {
 	Allocs, Frees int64
 	// Refused counts the requests that failed with an *OutOfMemoryError.
 	Refused int64
-	// DriverCalls counts every driver call, DriverMallocs only requests for memory.
-	DriverCalls, DriverMallocs int64
+	// DriverCalls counts every driver call, DriverMallocs requests for memory, and DriverFrees memory given
+	// back.
+	DriverCalls, DriverMallocs, DriverFrees int64
 	// HostWaits counts the calls of SyncEvent, in which the host waits for queued work.
 	HostWaits int64
 	// Mappings counts mapped chunks, also in stitches; Stitches counts new stitches.

@@ -75,7 +75,7 @@ func (a *Async) malloc(bytes int64, s Stream) (uintptr, error) {
 
 func (a *Async) free(addr uintptr, s Stream) error {
 	a.counted.calls.Add(1)
-	return a.driver.FreeAsync(addr, s)
+	return a.counted.freed(a.driver.FreeAsync(addr, s))
 }
 
 // Free implements [Allocator]. It calls the driver each time. On the device, s first waits for the

@@ -23,12 +23,12 @@ type meter struct {
 }
 
 // counters are the fields of Stats that count calls to the driver and failed requests.
-type counters struct{ calls, mallocs, waits, mappings, refused atomic.Int64 }
+type counters struct{ calls, mallocs, frees, waits, mappings, refused atomic.Int64 }
 
 // fill sets the counters of st.
 func (c *counters) fill(st *Stats) {
 	st.Refused = c.refused.Load()
-	st.DriverCalls, st.DriverMallocs = c.calls.Load(), c.mallocs.Load()
+	st.DriverFrees, st.DriverMallocs, st.DriverCalls = c.frees.Load(), c.mallocs.Load(), c.calls.Load()
 	st.HostWaits = c.waits.Load()
 	st.Mappings = c.mappings.Load()
 }
@@ -59,7 +59,15 @@ func (m *meter) Malloc(bytes int64) (uintptr, error) {
 
 func (m *meter) Free(addr uintptr) error {
 	defer m.end(m.begin())
-	return m.driver.Free(addr)
+	return m.freed(m.driver.Free(addr))
+}
+
+// freed counts memory that the driver took back, unless err says that it did not.
+func (c *counters) freed(err error) error {
+	if err == nil {
+		c.frees.Add(1)
+	}
+	return err
 }
 
 func (m *meter) MemInfo() (free, total int64, err error) {
@@ -116,7 +124,7 @@ func (m *meter) CreatePages(bytes int64) (uintptr, error) {
 
 func (m *meter) ReleasePages(pages uintptr) error {
 	defer m.end(m.begin())
-	return m.paged.ReleasePages(pages)
+	return m.freed(m.paged.ReleasePages(pages))
 }
 
 func (m *meter) MapPages(addr, pages uintptr, bytes int64) error {

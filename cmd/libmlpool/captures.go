@@ -235,10 +235,10 @@ func (c *captures) closeUnused(to *captured) error {
 	if err != nil || !c.unused(to) {
 		return err
 	}
-	last, with := to.alloc.Stats(), c.withPast(c.pool.base.Stats())
+	with := c.withPast(c.pool.base.Stats())
 	delete(c.byID, to.id)
 	err = to.alloc.Close()
-	c.past = plus(c.past, last)
+	c.past = plus(c.past, to.alloc.Stats())
 	c.past.Allocated, c.past.Reserved = 0, 0
 	c.past.PeakAllocated, c.past.PeakReserved = with.PeakAllocated, with.PeakReserved
 	return err

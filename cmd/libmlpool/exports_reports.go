@@ -23,7 +23,7 @@ func mlpool_go_stats(handle C.uintptr_t, out *C.mlpool_stats, text *C.char) C.in
 	return flushed(handle, text, func(p *pool) error {
 		st := p.stats()
 		out.allocs, out.frees, out.refused = C.int64_t(st.Allocs), C.int64_t(st.Frees), C.int64_t(st.Refused)
-		out.driver_calls, out.driver_mallocs = C.int64_t(st.DriverCalls), C.int64_t(st.DriverMallocs)
+		out.driver_calls, out.driver_mallocs, out.driver_frees = C.int64_t(st.DriverCalls), C.int64_t(st.DriverMallocs), C.int64_t(st.DriverFrees)
 		out.host_waits, out.mappings, out.stitches = C.int64_t(st.HostWaits), C.int64_t(st.Mappings), C.int64_t(st.Stitches)
 		out.allocated, out.allocated_peak = C.int64_t(st.Allocated), C.int64_t(st.PeakAllocated)
 		out.reserved, out.reserved_peak = C.int64_t(st.Reserved), C.int64_t(st.PeakReserved)

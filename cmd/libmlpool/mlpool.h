@@ -148,6 +148,7 @@ typedef struct {
   int64_t mappings, stitches;          /* chunks mapped, and stitches made */
   int64_t allocated, allocated_peak;   /* by live blocks, rounded up */
   int64_t reserved, reserved_peak;     /* held from the driver */
+  int64_t driver_frees;                /* of memory that was given back */
 } mlpool_stats;
 
 /* mlpool_get_stats fills stats. Of a pool that served several streams, or captures, allocated_peak is an

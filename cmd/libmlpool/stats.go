@@ -42,6 +42,7 @@ func plus(a, b allocator.Stats) allocator.Stats {
 	a.Refused += b.Refused
 	a.DriverCalls += b.DriverCalls
 	a.DriverMallocs += b.DriverMallocs
+	a.DriverFrees += b.DriverFrees
 	a.HostWaits += b.HostWaits
 	a.Mappings += b.Mappings
 	a.Stitches += b.Stitches
@@ -74,6 +75,7 @@ type report struct {
 	Refused       int64                `json:"refused"`
 	DriverCalls   int64                `json:"driver_calls"`
 	DriverMallocs int64                `json:"driver_mallocs"`
+	DriverFrees   int64                `json:"driver_frees"`
 	HostWaits     int64                `json:"host_waits"`
 	Mappings      int64                `json:"mappings"`
 	Stitches      int64                `json:"stitches"`
@@ -117,7 +119,7 @@ func (p *pool) report() report {
 		live = append(live, c.alloc.Live()...)
 	}
 	r := report{
-		Allocs: st.Allocs, Frees: st.Frees, Refused: st.Refused, DriverCalls: st.DriverCalls, DriverMallocs: st.DriverMallocs,
+		Allocs: st.Allocs, Frees: st.Frees, Refused: st.Refused, DriverCalls: st.DriverCalls, DriverMallocs: st.DriverMallocs, DriverFrees: st.DriverFrees,
 		HostWaits: st.HostWaits, Mappings: st.Mappings, Stitches: st.Stitches, Allocated: st.Allocated,
 		AllocatedPeak: st.PeakAllocated, Reserved: st.Reserved, ReservedPeak: st.PeakReserved, ByTag: allocator.ByTag(live),
 	}

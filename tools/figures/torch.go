@@ -192,7 +192,7 @@ func torchMore(s *source) string {
 		part, about string
 		measures    [][2]string // each with the head of its table
 	}{
-		{"first", "The first two steps of each job, in a new process that has the CUDA context and the allocator:",
+		{"first", "The first two steps of each job, once its kernels are loaded and all memory is given back:",
 			[][2]string{{"steps_ms", "ms, both steps"}, {"reserved_mib", "MiB reserved, the peak"}}},
 		{"host", "The host's time for an allocation and its free, less that for a tensor without memory:", [][2]string{{"us", "µs"}}},
 		{"copies", "Copies of eight new tensors to another GPU and back, from the third step on:", [][2]string{{"step_ms", "ms"}}},

@@ -26,7 +26,7 @@ func (w *worker) checkStats() {
 	w.dev.Freeze(was)
 	switch {
 	case st.PeakAllocated < 0 || st.Allocated < 0 || st.Frees < 0 || st.Reserved < 0 || st.PeakReserved < st.Reserved,
-		st.DriverMallocs > st.DriverCalls, st.HostWaits > st.DriverCalls, st.Mappings > st.DriverCalls, st.Refused < 0:
+		st.DriverFrees > st.DriverMallocs, st.DriverMallocs > st.DriverCalls, st.HostWaits > st.DriverCalls, st.Mappings > st.DriverCalls, st.Refused < 0:
 		w.fail("impossible statistics: %+v", st)
 	case w.alone && (st.Allocs-st.Frees != int64(len(w.blocks)) || st.Allocated < asked(w.blocks)):
 		w.fail("%d blocks of %d bytes are handed out; statistics %+v", len(w.blocks), asked(w.blocks), st)

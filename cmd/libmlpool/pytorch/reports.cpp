@@ -264,6 +264,7 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
   set_parts(s.inactive_split_bytes, split_bytes);
   s.num_sync_all_streams = now.host_waits;
   s.num_device_alloc = now.driver_mallocs;
+  s.num_device_free = now.driver_frees;
   s.max_split_size = -1;
   DeviceStats result = s;
   result.active = active(s.allocation, waiting);

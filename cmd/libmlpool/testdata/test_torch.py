@@ -99,7 +99,8 @@ def statistics():
     del a
     assert torch.cuda.memory_allocated() == 0 and torch.cuda.max_memory_allocated() == 3 * MIB
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() == 0
+    stats = torch.cuda.memory_stats()
+    assert torch.cuda.memory_reserved() == 0 and stats["num_device_free"] == stats["num_device_alloc"] > 0
     torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.max_memory_allocated() == 0 and torch.cuda.max_memory_reserved() == 0
     assert "Allocated memory" in torch.cuda.memory_summary()

@@ -31,7 +31,7 @@ class OutOfMemoryError(Error, MemoryError):
 
 class Stats(ctypes.Structure):
     names = ("allocs", "frees", "refused", "driver_calls", "driver_mallocs", "host_waits", "mappings", "stitches",
-             "allocated", "peak_allocated", "reserved", "peak_reserved")
+             "allocated", "peak_allocated", "reserved", "peak_reserved", "driver_frees")
     _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_int64) for name in names)]
 
 

@@ -196,7 +196,7 @@ def _patch(torch: Any) -> None:
             "reserved_bytes": parts(reserved), "inactive_split_bytes": parts(none), "allocation": parts(blocks),
             "active": parts(blocks), "segment": parts(none), "inactive_split": parts(none), "num_alloc_retries": 0,
             "num_ooms": s["refused"], "num_sync_all_streams": s["host_waits"], "num_device_alloc": s["driver_mallocs"],
-            "num_device_free": 0, "max_split_size": -1, "oversize_allocations": none, "oversize_segments": none,
+            "num_device_free": s["driver_frees"], "max_split_size": -1, "oversize_allocations": none, "oversize_segments": none,
         }
 
     def memory_snapshot(*_: Any) -> dict[str, Any]:
