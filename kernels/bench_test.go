@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/ref"
 )
 
 // BenchmarkKernels times the kernels of a training step with events around 500
@@ -74,6 +76,40 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		{"gather", 0, func() error { return s.Gather(kernels.FP32, x, labels, bytes, bytes, indices, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) { benchmarkKernel(b, s, long, k.flops, k.f) })
+	}
+}
+
+// BenchmarkClassifier times classifier and gradients, of shapes on both sides of where other kernels begin.
+func BenchmarkClassifier(b *testing.B) {
+	kerneltest.RequireGPU(b)
+	const most = 8192 * 12288
+	s := newStream(b)
+	values := make([]float32, most) // outputs of a ReLU
+	for i := range values {
+		values[i] = max(0, rand.Float32()-0.5)
+	}
+	rounded := make([]ref.BF16, most)
+	ref.Round(rounded, values, most)
+	x, dx, w, losses := malloc(b, 4*most), malloc(b, 4*most), malloc(b, 4*16*12288), malloc(b, 4*18*8192)
+	labels, long := malloc(b, 4*8192), malloc(b, busyBytes)
+	try(b, errors.Join(s.Fill(labels, 0, 4*8192), s.Fill(long, 0, busyBytes)))
+	for _, p := range []kernels.Precision{kernels.TF32, kernels.BF16} {
+		bytes := bytesOf(values)
+		if p == kernels.BF16 {
+			bytes = bytesOf(rounded)
+		}
+		try(b, errors.Join(s.Upload(x, bytes), s.Upload(w, bytes[:len(bytes)/most*16*12288])))
+		for _, shape := range []struct{ rows, classes int }{{64, 10}, {2048, 10}, {8192, 10}, {2048, 7}, {2048, 16}} {
+			for _, k := range []int{64, 784, 2048, 4096, 4098, 5120, 6144, 8192, 12288} {
+				c := kernels.Classifier{
+					DLogits: losses + 8*8192, DX: dx, Loss: losses, Correct: losses + 4*8192, X: x, W: w, Labels: labels, Indices: labels,
+					Rows: shape.rows, Classes: shape.classes, K: k, Prefetch: kernels.PrefetchB,
+				}
+				b.Run(fmt.Sprintf("rows=%d/classes=%d/k=%d/%v", shape.rows, shape.classes, k, p), func(b *testing.B) {
+					benchmarkKernel(b, s, long, 4*shape.rows*k*shape.classes, func() error { return s.Classifier(p, c) })
+				})
+			}
+		}
 	}
 }
 

@@ -59,6 +59,9 @@ __device__ inline float ld_l2(const float *from) { return __ldcg(from); }
 __device__ inline float ld_l2(const bf16 *from) { return to_float(uint32_t(__ldcg(&from->bits))); }
 __device__ inline float4 raw4_l2(const float *from, int i = 0) { return __ldcg(reinterpret_cast<const float4 *>(from) + i); }
 __device__ inline uint2 raw4_l2(const bf16 *from, int i = 0) { return __ldcg(reinterpret_cast<const uint2 *>(from) + i); }
+// st4_l2 writes four values past L1, by one instruction, which nvcc does not always make of the stores of store4.
+__device__ inline void st4_l2(float *to, float4 v) { __stcg(reinterpret_cast<float4 *>(to), v); }
+__device__ inline void st4_l2(bf16 *to, float4 v) { __stcg(reinterpret_cast<uint2 *>(to), make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w))); }
 template <typename Value>
 __device__ float4 ld4_l2(const Value *from, int i = 0) {
   return four_of(raw4_l2(from, i));

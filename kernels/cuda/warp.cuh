@@ -20,17 +20,20 @@ __device__ float warp_sum(float v) {
 }
 
 // warp_sums sums sixteen values over the warp: lane l returns the sum of value l/2. A lane passes on the half
-// of its values that it does not keep: 16 exchanges, where warp_sum would take 80.
-__device__ inline float warp_sums(float (&v)[16]) {
-  int lane = threadIdx.x % 32;
+// of its N values that it does not keep: 16 exchanges, where warp_sum would take 80. As a loop over N it would
+// have nvcc keep the values in local memory.
+template <int N>
+__device__ float warp_sums(const float (&v)[N]) {
+  if constexpr (N == 1) {
+    return v[0] + __shfl_xor_sync(ALL, v[0], 1);
+  } else {
+    bool upper = threadIdx.x & N;
+    float half[N / 2];
 #pragma unroll
-  for (int d = 16; d > 1; d /= 2) {
-    bool upper = lane & d;
-#pragma unroll
-    for (int i = 0; i < d / 2; i++) {
-      float keep = upper ? v[i + d / 2] : v[i], pass = upper ? v[i] : v[i + d / 2];
-      v[i] = keep + __shfl_xor_sync(ALL, pass, d);
+    for (int i = 0; i < N / 2; i++) {
+      float low = v[i], high = v[i + N / 2];
+      half[i] = (upper ? high : low) + __shfl_xor_sync(ALL, upper ? low : high, N);
     }
+    return warp_sums(half);
   }
-  return v[0] + __shfl_xor_sync(ALL, v[0], 1);
 }

@@ -84,6 +84,11 @@ T __ldcg(const T *p) {
   if (reinterpret_cast<uintptr_t>(p) % sizeof(T)) emulator::fail("read from an address that is not aligned");
   return *p;
 }
+template <typename T>
+void __stcg(T *p, T v) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(T)) emulator::fail("wrote to an address that is not aligned");
+  *p = v;
+}
 inline size_t __cvta_generic_to_shared(const void *p) { return static_cast<const char *>(p) - emulator::shared_memory(); }
 template <typename T, typename V>
 T atomicAdd(T *p, V v) {
