@@ -9,7 +9,8 @@ type GEMM struct {
 	// ActivateBackward reads Y. The arrays are float32. In [BF16], A, B and Y are bf16, and C is bf16 after
 	// Activate and ActivateBackward.
 	C, A, B, Y uintptr
-	// Rounded, if not 0, is the address of a bf16 array, to which SGD also stores c[m,n]. Only BF16 has it.
+	// Rounded, if not 0, is the address of a bf16 array, to which SGD also stores c[m,n], and
+	// [Stream.DgradWgrad] b[n,k]. Only BF16 has it.
 	Rounded uintptr
 	// T, if not 0, is the address of a transposed gradient. NT also stores cᵀ to T[n,m]. TN finds bᵀ in
 	// T[n,k] and may read it instead of b, since k is contiguous there: see [WantsTransposed]. In BF16 it
@@ -64,9 +65,13 @@ const (
 	PrefetchC                      // y, or the c to which SGD adds
 )
 
-// Wgrad returns the GEMM that [Stream.DgradWgrad] does after the GEMM g, which is NT with ActivateBackward.
-func (g GEMM) Wgrad() GEMM {
-	return GEMM{Layout: TN, Epilogue: SGD, C: g.B, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
+// Parts returns the two GEMMs that [Stream.DgradWgrad] of g does.
+func (g GEMM) Parts() (dgrad, wgrad GEMM) {
+	wgrad = GEMM{Layout: TN, Epilogue: SGD, C: g.B, Rounded: g.Rounded, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
+	if g.Rounded != 0 {
+		g.B, g.Rounded = g.Rounded, 0
+	}
+	return g, wgrad
 }
 
 // Scales returns the factors of g as C = alpha·A·B + beta·C, which leaves out ReLU and its gradient.

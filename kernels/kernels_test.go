@@ -179,6 +179,8 @@ func TestFusesWgrad(t *testing.T) {
 	answers(t, kernels.FusesWgrad, dgrad, []answer{
 		{"tf32", kernels.TF32, func(*kernels.GEMM) {}, tma},
 		{"3xtf32", kernels.TF32X3, func(*kernels.GEMM) {}, tma && oneWave},
+		{"bf16", kernels.BF16, func(*kernels.GEMM) {}, tma},
+		{"bf16, rows that are not whole chunks", kernels.BF16, func(g *kernels.GEMM) { g.K += 4 }, false},
 		{"fp32", kernels.FP32, func(*kernels.GEMM) {}, false},
 		{"no epilogue", kernels.TF32, func(g *kernels.GEMM) { g.Epilogue = kernels.None }, false},
 		{"another layout", kernels.TF32, func(g *kernels.GEMM) { g.Layout, g.Epilogue = kernels.NN, kernels.Activate }, false},

@@ -18,8 +18,8 @@ type Launches interface {
 
 	// DgradWgrad computes g, which is NT with ActivateBackward, and then b += alpha·yᵀ·a in place, which is
 	// g's wgrad with the epilogue SGD. c comes from b as it was before the update. PrefetchB allows to
-	// prefetch b, although DgradWgrad also writes it. c must not overlap the other arrays. T must be 0. BF16
-	// has no DgradWgrad.
+	// prefetch b, although DgradWgrad also writes it. c must not overlap the other arrays. T must be 0. In
+	// BF16 b is float32, and c comes from b rounded; Rounded must hold these bits, and then those of the new b.
 	DgradWgrad(g GEMM) error
 
 	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.

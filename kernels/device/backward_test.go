@@ -11,6 +11,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/kernels"
+	"mlpool/kernels/ref"
 )
 
 // layers are weights and inputs for Backward, in batches of 12, with the gradients of
@@ -23,13 +24,20 @@ type layers struct {
 // newLayers makes layers of the given widths, and their input.
 func (b bench) newLayers(t *testing.T, input Tensor, widths ...int) (l layers) {
 	for i, width := range widths {
-		l.w, l.x = append(l.w, b.tensor(t, input.cols, width)), append(l.x, input)
+		l.w, l.x = append(l.w, putBy(t, b.Device, b.Weights, tensor.Float32, input.cols, width)), append(l.x, input)
 		if i < len(widths)-1 {
-			input = b.tensor(t, 12, width)
+			input = b.someValues(t, 12, width)
 		}
 	}
-	l.dy, l.dx = b.tensor(t, 12, widths[len(widths)-1]), b.tensor(t, 12, input.cols)
+	l.dy, l.dx = b.someValues(t, 12, widths[len(widths)-1]), b.someValues(t, 12, input.cols)
 	return l
+}
+
+// someValues are zeros, until the test ends.
+func (b bench) someValues(t *testing.T, rows, cols int) Tensor {
+	x := b.tensor(t, rows, cols)
+	x.kind = b.values
+	return x
 }
 
 // backward does a Backward of layers, by itself.
@@ -187,22 +195,31 @@ func TestPrefetch(t *testing.T) {
 // both in two launches, and kernel by kernel.
 func TestDgradWgradIsTheSame(t *testing.T) {
 	var want []float32
-	for _, c := range []struct{ fuse, fuses, wants, capture bool }{
-		{false, false, false, false}, {true, false, false, false}, {true, false, true, false}, {true, false, true, true}, {true, true, false, false}, {true, true, true, true},
+	for _, c := range []struct{ fuse, fuses, wants, capture, bf16 bool }{
+		{false, false, false, false, false}, {true, false, false, false, false}, {true, false, true, false, false}, {true, false, true, true, false},
+		{true, true, false, false, false}, {true, true, true, true, false},
+		{false, false, false, false, true}, {true, false, false, false, true}, {true, true, false, false, true}, {true, true, false, true, true},
 	} {
 		r := record(t, c.fuses, c.wants)
+		if c.bf16 {
+			r.host.Precision = kernels.BF16
+		}
 		b := newBench(t, r, c.fuse)
 		if c.capture {
 			b.CaptureFrom(b.alloc)
 		}
-		layers := b.newLayers(t, b.tensor(t, 12, 9), 8, 6, 10)
-		all := append(append(slices.Clone(layers.w), layers.x...), layers.dy, layers.dx)
-		for _, d := range all {
-			values := make([]float32, d.Len())
+		layers := b.newLayers(t, b.someValues(t, 12, 9), 8, 6, 10)
+		for _, d := range append(append(slices.Clone(layers.w), layers.x...), layers.dy, layers.dx) {
+			values, rounded := make([]float32, d.Len()), make([]ref.BF16, d.Len())
 			for i := range values {
 				values[i] = float32(i%7) - 3
 			}
-			if err := b.Write(d, tensor.New(tensor.WithShape(d.rows, d.cols), tensor.WithBacking(values))); err != nil {
+			ref.Round(rounded, values, len(values))
+			err := r.Upload(d.addr(), asBytes(rounded))
+			if d.kind == Float32 {
+				err = b.Write(d, tensor.New(tensor.WithShape(d.rows, d.cols), tensor.WithBacking(values)))
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -220,6 +237,11 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = append(got, dense.Float32s()...)
+			for i, v := range dense.Float32s() {
+				if c.bf16 && sliceAt[ref.BF16](d.rounded.Addr, d.Len())[i] != ref.ToBF16(v) {
+					t.Fatalf("%+v: the copy of weight %v is another one", c, v)
+				}
+			}
 		}
 		if want == nil {
 			want = got
@@ -236,7 +258,13 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 // put copies zeros to a device until the test ends.
 func put(t *testing.T, d *Device, dt tensor.Dtype, shape ...int) Tensor {
 	t.Helper()
-	x, err := d.FromDense("test", tensor.New(tensor.Of(dt), tensor.WithShape(shape...)))
+	return putBy(t, d, d.FromDense, dt, shape...)
+}
+
+// putBy is put by a method of the device.
+func putBy(t *testing.T, d *Device, method func(string, *tensor.Dense) (Tensor, error), dt tensor.Dtype, shape ...int) Tensor {
+	t.Helper()
+	x, err := method("test", tensor.New(tensor.Of(dt), tensor.WithShape(shape...)))
 	if err != nil {
 		t.Fatal(err)
 	}

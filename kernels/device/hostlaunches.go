@@ -55,12 +55,13 @@ func (q *HostQueue) GroupedGEMM(group []kernels.GEMM) error {
 }
 
 func (q *HostQueue) DgradWgrad(g kernels.GEMM) error {
-	if !g.Valid() || g.Epilogue != kernels.ActivateBackward || q.Values() != Float32 {
+	if !g.Valid() || g.Epilogue != kernels.ActivateBackward || (q.Values() == BF16) != (g.Rounded != 0) {
 		return noGEMM(g)
 	}
+	dgrad, wgrad := g.Parts()
 	return q.do(func() {
-		q.gemm(g)
-		q.gemm(g.Wgrad())
+		q.gemm(dgrad)
+		q.gemm(wgrad)
 	})
 }
 

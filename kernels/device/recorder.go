@@ -107,11 +107,14 @@ func ofGroupedGEMM(group []kernels.GEMM, values Kind) Launch {
 }
 
 func ofDgradWgrad(g kernels.GEMM, values Kind) Launch {
-	l := ofGEMM(g, values)
-	l.Name = nameDgradWgrad
-	l.FLOPs *= 2
-	l.Bytes += 4 * float64(g.N) * float64(g.K) // b is also written
-	l.Wrote = append(l.Wrote, g.B)
+	dgrad, wgrad := g.Parts()
+	l, update := ofGEMM(dgrad, values), ofGEMM(wgrad, values)
+	l.Name, l.GEMMs, l.FLOPs = nameDgradWgrad, []kernels.GEMM{g}, l.FLOPs+update.FLOPs
+	// Both parts read a, y and the weights, which count once.
+	m, n, k := float64(g.M), float64(g.N), float64(g.K)
+	l.Bytes += update.Bytes - float64(values.Size())*(m*k+m*n+n*k)
+	l.Arrays[2], l.Arrays[6] = g.B, g.Rounded
+	l.Wrote = append(l.Wrote, update.Wrote...)
 	return l
 }
 

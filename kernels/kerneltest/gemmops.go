@@ -44,17 +44,22 @@ func groupOp(group []kernels.GEMM) op {
 	}
 }
 
-// dgradWgradOp is [kernels.Stream.DgradWgrad] of g; the arrays are its C, B, A and Y.
+// dgradWgradOp is [kernels.Stream.DgradWgrad] of g; the arrays are its C, B, Rounded, A and Y.
 func dgradWgradOp(g kernels.GEMM) op {
 	return op{
 		name:  fmt.Sprintf("DgradWgrad%+v", g),
-		early: early(g, []int{0, 2, 1, 3}),
+		early: early(g, []int{0, 3, 1, 4}),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.DgradWgrad(d.precision, placed(g, p[0], 0, []uintptr{p[2], p[1], p[3], 0}))
+			return d.s.DgradWgrad(d.precision, placed(g, p[0], p[2], []uintptr{p[3], p[1], p[4], 0}))
 		},
 		ref: func(a arrays) {
-			reference(g, arrays{a[0], nil}, arrays{a[2], a[1], a[3], nil})
-			reference(g.Wgrad(), arrays{a[1], nil}, arrays{a[3], a[2], nil, nil})
+			b := a[1]
+			if a[2] != nil {
+				b = a[2]
+			}
+			_, wgrad := g.Parts()
+			reference(g, arrays{a[0], nil}, arrays{a[3], b, a[4], nil})
+			reference(wgrad, arrays{a[1], a[2]}, arrays{a[4], a[3], nil, nil})
 		},
 	}
 }

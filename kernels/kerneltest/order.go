@@ -84,7 +84,7 @@ func (s *suite) orders() {
 	if g := dgrad; d.precision == kernels.TF32 {
 		g.M, g.N, g.K = 62, 1060, 1156 // of about the least weights of which there is a kernel; with Alpha 0 they remain
 		a, rows := s.exponents(g)
-		s.inOrder(Call{op: dgradWgradOp(g), arrays: arrays{output(g.M * g.N), ones(g.N * g.K), a, ones(g.M * g.N)}}, rows, g.N)
+		s.inOrder(Call{op: dgradWgradOp(g), arrays: arrays{output(g.M * g.N), ones(g.N * g.K), nil, a, ones(g.M * g.N)}}, rows, g.N)
 	}
 }
 

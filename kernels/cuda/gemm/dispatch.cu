@@ -238,9 +238,9 @@ int run(uintptr_t stream, Gemm *g, int count) {
 bool dgrad_wgrad_fits(const Gemm &g) {
   // It is for weights that do not fit L2. 3xtf32 is bound by multiplication, so it gains only if nearly every
   // SM has a CTA.
-  if (!has(TMA) || !(TENSOR >> g.precision & 1) || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
+  if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
   int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
-  return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
+  return g.precision != KERNELS_TF32X3 || (ctas <= sms && 10 * ctas >= 9 * sms);
 }
 
 int check(int precision, const kernels_gemm_args &p) {
@@ -330,12 +330,15 @@ int kernels_choose(int precision, kernels_gemm_args p, const char *name) {
 
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
-  if (p.layout != NT || p.epilogue != KERNELS_ACTIVATE_BACKWARD || p.t || precision == KERNELS_BF16) return cudaErrorInvalidValue;
+  if (p.layout != NT || p.epilogue != KERNELS_ACTIVATE_BACKWARD || p.t || (precision == KERNELS_BF16) != (p.rounded != 0))
+    return cudaErrorInvalidValue;
   Gemm g = gemm_of(precision, p);
+  g.rounded = ptr<bf16>(p.rounded);
   if (dgrad_wgrad_fits(g)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, g);
-  if (int code = kernels_gemm(stream, precision, p)) return code;
-  kernels_gemm_args wgrad = {};
-  wgrad.c = p.b, wgrad.a = p.y, wgrad.b = p.a, wgrad.m = p.n, wgrad.n = p.k, wgrad.k = p.m;
+  kernels_gemm_args dgrad = p, wgrad = {};
+  if (p.rounded) dgrad.b = p.rounded, dgrad.rounded = 0, dgrad.prefetch &= ~KERNELS_PREFETCH_B;
+  if (int code = kernels_gemm(stream, precision, dgrad)) return code;
+  wgrad.c = p.b, wgrad.rounded = p.rounded, wgrad.a = p.y, wgrad.b = p.a, wgrad.m = p.n, wgrad.n = p.k, wgrad.k = p.m;
   wgrad.alpha = p.alpha, wgrad.layout = TN, wgrad.epilogue = KERNELS_SGD;
   return kernels_gemm(stream, precision, wgrad);
 }

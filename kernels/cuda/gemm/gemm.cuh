@@ -44,7 +44,7 @@ enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };
 struct Gemm {
   float *c;  // in precision bf16 some of c, a, b and y point to bf16, as above
   const float *a, *b, *y;
-  bf16 *rounded;           // if not null, in bf16, SGD also stores c here
+  bf16 *rounded;           // if not null, in bf16, SGD also stores c here, and dgrad_wgrad b
   float *t;                // if not null, a transposed gradient: NT also stores cᵀ here, TN may read bᵀ here
   const int32_t *indices;  // if not null, a is a table of bytes, of which these are the rows
   float alpha;             // of NN and TN; of dgrad_wgrad
@@ -134,7 +134,7 @@ int bf16_warpgroup(uintptr_t stream, const Gemm &g);
 int bf16_warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);
 int64_t warpgroup_tiles(const Gemm &g);  // tiles of 128×128
 
-// dgrad_wgrad computes NT with dReLU, and then b += alpha·yᵀ·a.
+// dgrad_wgrad computes NT with dReLU, and then b += alpha·yᵀ·a. In bf16 b is float32, and rounded its copy.
 int dgrad_wgrad(uintptr_t stream, const Gemm &g);
 int64_t dgrad_wgrad_ctas(const Gemm &g);
 
