@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -21,7 +22,7 @@ func BenchmarkKernels(b *testing.B) {
 	for _, shape := range []struct{ batch, width int }{
 		{64, 784}, {64, 2048}, {1024, 784}, {61, 333}, {64, 100}, {64, 1024}, {1, 784}, {7, 784}, {256, 784}, {4096, 784}, {1000, 2048},
 	} {
-		for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32} {
+		for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32, kernels.BF16} {
 			b.Run(fmt.Sprintf("batch=%d/width=%d/%v", shape.batch, shape.width, p), func(b *testing.B) {
 				benchmarkShape(b, p, shape.batch, shape.width)
 			})
@@ -40,17 +41,32 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		try(b, s.Upload(p, bytesOf(x)))
 		return p
 	}
-	x, y, z, weights, above := array(m*w), array(m*w), array(m*w), array(w*w), array(w*w)
-	losses, correct, dlogits, last, out := array(m), array(m), array(m*10), array(w*10), array(2)
+	rounded := func(n int) (floats, values uintptr) {
+		if floats = array(n); p != kernels.BF16 {
+			return floats, 0
+		}
+		values = malloc(b, 2*n)
+		try(b, s.Round(p, values, floats, n))
+		return floats, values
+	}
+	values := func(n int) uintptr {
+		floats, values := rounded(n)
+		return cmp.Or(values, floats)
+	}
+	x, y, z, above := values(m*w), values(m*w), values(m*w), array(w*w)
+	weights, copied := rounded(w * w)
+	losses, correct, dlogits, last, out := array(m), array(m), values(m*10), array(w*10), array(2)
 	long := malloc(b, busyBytes)
 	try(b, s.Fill(long, 0, busyBytes))
 	bytes := malloc(b, m*w)
 	labels, indices := malloc(b, 4*m), malloc(b, 4*m)
 	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(indices, 0, 4*m)))
-	c := kernels.Classifier{Loss: losses, Correct: correct, X: x, W: last, Labels: bytes, Indices: indices, Rows: m, Classes: 10, K: w}
+	c := kernels.Classifier{Loss: losses, Correct: correct, X: x, W: values(w * 10), Labels: bytes, Indices: indices, Rows: m, Classes: 10, K: w}
 	gemm := func(g kernels.GEMM) func() error { return func() error { return s.GEMM(p, g) } }
 	lastWgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: last, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
-	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
+	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: z, A: y, B: cmp.Or(copied, weights), Y: x, M: m, N: w, K: w}
+	both := dgrad
+	both.B, both.Rounded, both.Alpha = weights, copied, -1e-9
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
 	group := []kernels.GEMM{lastWgrad} // of four layers
 	for range 4 {
@@ -63,17 +79,18 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		flops int // 0 where bytes count
 		f     func() error
 	}{
-		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: x, B: weights, M: m, N: w, K: w})},
-		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: bytes, Indices: indices, B: weights, M: m, N: w, K: w})},
-		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(kernels.FP32, c) }},
-		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(kernels.FP32, c) }},
+		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: x, B: dgrad.B, M: m, N: w, K: w})},
+		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: bytes, Indices: indices, B: dgrad.B, M: m, N: w, K: w})},
+		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(p, c) }},
+		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(p, c) }},
 		{"loss-reduction", 0, func() error { return s.ReduceLoss(out, losses, correct, m, m) }},
 		{"classifier-wgrad", 2 * m * w * 10, gemm(lastWgrad)},
 		{"dgrad", 2 * m * w * w, gemm(dgrad)},
 		{"wgrad", 2 * m * w * w, gemm(wgrad)},
+		{"dgrad-wgrad", 4 * m * w * w, func() error { return s.DgradWgrad(p, both) }},
 		{"wgrad-images", 2 * m * w * w, gemm(kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: bytes, Indices: indices, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
 		{"wgrads", 8*m*w*w + 2*m*w*10, func() error { return s.GroupedGEMM(p, group) }},
-		{"gather", 0, func() error { return s.Gather(kernels.FP32, x, labels, bytes, bytes, indices, m, w) }},
+		{"gather", 0, func() error { return s.Gather(p, x, labels, bytes, bytes, indices, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) { benchmarkKernel(b, s, long, k.flops, k.f) })
 	}
