@@ -15,7 +15,7 @@ func TestBeside(t *testing.T) {
 	for _, precision := range []kernels.Precision{kernels.TF32, kernels.TF32X3} {
 		// On 132 SMs by tiles of 128, some of them partly outside, and by tiles of 256, which 3xtf32 does
 		// not have.
-		for _, shape := range [][3]int{{1000, 2044, 256}, {2048, 1152, 256}} {
+		for _, shape := range [][3]int{{1000, 2044, 256}, {1796, 2044, 256}} {
 			t.Run(fmt.Sprint(precision, shape), func(t *testing.T) {
 				g := kernels.GEMM{Epilogue: kernels.Activate, M: shape[0], N: shape[1], K: shape[2]}
 				if !slices.Contains(kernels.Candidates(precision, g), "warpgroup") {

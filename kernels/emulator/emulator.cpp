@@ -218,13 +218,22 @@ static void arrive_and_wait(Barrier &b) {
 
 void cta_barrier() { arrive_and_wait(self->cta->barrier); }
 
-void bar_sync(int barrier, int threads) {
+// numbered_barrier returns a barrier of bar.sync and bar.arrive.
+static Barrier &numbered_barrier(int barrier, int threads) {
   constexpr int CTA_BARRIER = 0, MAX_NUMBER = 15;  // the first is for __syncthreads
-  if (barrier <= CTA_BARRIER || barrier > MAX_NUMBER || threads <= 0 || threads % 32) fail("waits at a barrier that does not exist");
+  if (barrier <= CTA_BARRIER || barrier > MAX_NUMBER || threads <= 0 || threads % 32) fail("comes to a barrier that does not exist");
   Barrier &b = self->cta->numbered_barriers[barrier];
-  if (b.arrived && b.live != unsigned(threads)) fail("waits at a barrier with another number of threads than those before it");
+  if (b.arrived && b.live != unsigned(threads)) fail("comes to a barrier with another number of threads than those before it");
   b.live = unsigned(threads);
-  arrive_and_wait(b);
+  return b;
+}
+
+void bar_sync(int barrier, int threads) { arrive_and_wait(numbered_barrier(barrier, threads)); }
+
+void bar_arrive(int barrier, int threads) {
+  Barrier &b = numbered_barrier(barrier, threads);
+  b.arrived++, progress = true;
+  b.open();
 }
 
 Words &given() { return self->warp->given[self->lane]; }

@@ -99,6 +99,7 @@ T *at_shared(uint32_t address, size_t bytes) {
 
 inline void mov_u32(uint32_t &d, uint32_t a) { d = a; }
 void bar_sync(int barrier, int threads);
+void bar_arrive(int barrier, int threads);
 inline void st_shared_f32(uint32_t to, float v) { *at_shared<float>(to, 4) = v; }
 inline void ld_shared_f32(float &a, uint32_t from) { a = *at_shared<float>(from, 4); }
 inline void ld_shared_v2_f32(float &a, float &b, uint32_t from) {
@@ -293,6 +294,8 @@ void bf16_wgmma_of(Operands &&...operands) {
   }
 WGMMA(64)
 WGMMA(128)
+WGMMA(160)
+WGMMA(192)
 WGMMA(256)
 #undef WGMMA
 

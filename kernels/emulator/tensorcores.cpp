@@ -176,7 +176,7 @@ static void load_a(double (&a)[16][16], const Part (&parts)[32]) {
     for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = truncated(parts[lane].a[i]);
 }
 
-constexpr int AT_ONCE = 64;  // columns of b
+constexpr int AT_ONCE = 32;  // columns of b
 
 // A Row is of b, or of a·b.
 union Row {

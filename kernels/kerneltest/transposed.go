@@ -70,16 +70,17 @@ func (s *suite) transposes() {
 	if d, onGPU := s.impl.(cuda); onGPU {
 		// Enough work for warpgroup MMA, in tiles that are cut off on all sides: as many as SMs, for
 		// tf32 of 256 columns; more; and so few that CTAs share one.
-		large := [][3]int{{1604, 2052, 260}, {260, 2052, 1604}, {2060, 2580, 260}, {1000, 784, 516}, {256, 784, 1028}}
+		large := [][3]int{{1604, 2052, 260}, {260, 2052, 1604}, {2060, 2580, 260}, {1000, 784, 516}, {256, 784, 1028}, {264, 776, 5128}}
 		switch {
 		case s.slow() && !d.hasWarpgroup(): // no other kernel than at a smaller size
 			large = nil
-		case s.slow() && s.bf16: // tiles of 128 and of 64 columns on 132 SMs, and on 20 of 256, and of 128 in pairs
-			if large = [][3]int{{1032, 784, 264}, {264, 784, 1032}}; d.sms() < 100 {
-				large[1] = [3]int{264, 264, 2872}
+		case s.slow() && s.bf16: // on 132 SMs tiles of 128 columns, and of 64 shared by two CTAs
+			large = [][3]int{{1032, 784, 264}, {264, 784, 1032}}
+			if d.sms() < 100 { // on 20 of 256, by consumers in turns, of 160 and of 192, and of 128 shared by two
+				large = [][3]int{{1032, 784, 264}, {264, 784, 1032}, {264, 1144, 680}, {264, 264, 2872}}
 			}
 		case s.slow():
-			large = [][3]int{{260, 784, 1028}, {1028, 784, 260}} // on 20 SMs, and on 132, all of that too
+			large = [][3]int{{260, 784, 1028}, {1028, 784, 260}, {1144, 260, 684}} // on 20 SMs, and on 132, all of that too
 		}
 		if s.bf16 {
 			s.largeBF16(large)

@@ -12,8 +12,9 @@ __device__ inline float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y 
 
 namespace gemm {
 
-// bar_sync is a named barrier, 1 to 15, for some of the warps of a CTA.
+// bar_sync is a named barrier, 1 to 15, for some of the warps of a CTA. bar_arrive does not wait for the others.
 __device__ inline void bar_sync(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
+__device__ inline void bar_arrive(int barrier, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
 // shared_address returns a 32-bit address in shared memory. It is volatile, or the compiler would compute it
 // again at every use.

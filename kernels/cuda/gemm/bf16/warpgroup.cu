@@ -18,18 +18,20 @@ struct Bf16Consumer;
 // Bf16 has the policies of a layout.
 template <int LAYOUT>
 struct Bf16 {
-  static constexpr bool PAIRS = true, LAST_WAVE = false;
+  // A wgrad reads and writes 10 bytes a weight.
+  static constexpr bool PAIRS = true, BETWEEN = LAYOUT != TN;
+  static constexpr int TURNS = LAYOUT == TN ? 2 : 1, MEMORY_NS = LAYOUT == TN ? 9500 : 0;
 
-  template <int N, int SPLIT_K>
-  struct Policy : Stages<sizeof(bf16), false, N, SPLIT_K, false> {
+  template <int N, int SPLIT_K, int TURNS = 1>
+  struct Policy : Stages<sizeof(bf16), false, LAYOUT != TN, LAYOUT == NT, N, SPLIT_K, false, kib_of(N), TURNS> {
     using Beside = Policy;
     using Consumer = Bf16Consumer<LAYOUT, Policy>;
-    static constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;
     static constexpr TileFormat FORMAT = TileFormat::SWIZZLE_128B_BF16;
     __host__ __device__ static Extents extents(const Gemm &g) { return {g.m, g.n, g.k}; }
     static const float *a(const Gemm &g) { return g.a; }
     static const float *b(const Gemm &g) { return g.b; }
   };
+  using InTurns = Policy<128, 1, TURNS>;
 };
 
 // prefetch_l2 has whole 16-byte chunks of global memory loaded to L2.
@@ -52,16 +54,29 @@ __device__ inline void transpose_quad(uint32_t (&w)[4]) {
   }
 }
 
+// merge_quad gives lane q of a quad the q-th of four pairs: x and y of lanes 0 and 1, x of 2 and 3, y of 0 and
+// 1, y of 2 and 3.
+__device__ inline void merge_quad(uint2 &x, uint2 &y) {
+#pragma unroll
+  for (int bit = 2; bit > 0; bit /= 2) {
+    bool upper = threadIdx.x & bit;
+    uint2 given = upper ? x : y;
+    uint2 got = make_uint2(__shfl_xor_sync(ALL, given.x, bit), __shfl_xor_sync(ALL, given.y, bit));
+    (upper ? x : y) = got;
+  }
+}
+
 // Bf16Consumer is a lane's part of a tile. Lane 4g + q has columns 8j + 2q and the next one of rows g and g+8
 // of its warp's 16 rows, in d[4j] to d[4j+3]. For each 32 columns of bf16, the four lanes of a row exchange
-// these, so that lane q has columns 8q to 8q+7, 16 bytes.
+// these, so that lane q has columns 8q to 8q+7, 16 bytes. In TN they do so for each 16 columns of float32 as
+// well, so that it has columns 4q to 4q+3.
 template <int LAYOUT, typename P>
 struct Bf16Consumer {
-  // COLUMNS are those that this CTA stores, BATCH at a time. In TN registers hold what two batches of 32
-  // read.
-  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = LAYOUT == TN || COLUMNS < 64 ? 32 : 64;
+  // COLUMNS are those that this CTA stores, BATCH of ROWS of a lane's two rows at a time. Registers hold what two
+  // batches read.
+  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = LAYOUT == TN || COLUMNS % 64 ? 32 : 64, ROWS = P::TURNS > 1 ? 1 : 2;
 
-  const int thread = threadIdx.x - WARPGROUP, lane = thread % 32, q = lane % 4;
+  const int thread = (threadIdx.x - WARPGROUP) % (CONSUMERS * WARPGROUP), lane = thread % 32, q = lane % 4;
   float d[P::N / 2];  // wgmma's accumulators
 
   __device__ Bf16Consumer(const NoOutputMaps &, char *) {}
@@ -98,7 +113,10 @@ struct Bf16Consumer {
       pipeline.release(before);
       before = stage;
     }
+    pipeline.pass_turn();
     wgmma_wait_group<0>();
+#pragma unroll
+    for (int i = 0; i < P::N / 2; i++) asm volatile("" : "+f"(d[i])::"memory");  // nothing reads d before
     pipeline.release(before);
   }
 
@@ -126,83 +144,85 @@ struct Bf16Consumer {
     }
   };
 
-  // Source is what the epilogue reads for BATCH columns of both rows: in TN float2s, as the sums are in d, in
-  // NT chunks of bf16.
-  using Chunk = typename std::conditional<LAYOUT == TN, float2, uint4>::type;
-  static constexpr int CHUNK = LAYOUT == TN ? 8 : 32;  // columns of four lanes
-  using Source = Chunk[2][BATCH / CHUNK];
+  // Source is what the epilogue reads for a batch: in TN float4s, in NT chunks of bf16.
+  using Chunk = typename std::conditional<LAYOUT == TN, float4, uint4>::type;
+  static constexpr int CHUNK = LAYOUT == TN ? 16 : 32;  // columns of four lanes
+  using Source = Chunk[ROWS][BATCH / CHUNK];
 
-  __device__ void load(Source &source, const Gemm &g, const Rows &rows, int first) const {
+  // load reads the source of a batch of columns from first on and of rows from o0 on.
+  __device__ void load(Source &source, const Gemm &g, const Rows &rows, int first, int o0) const {
     if constexpr (LAYOUT != NN) {
       if (g.epilogue == KERNELS_NONE) return;
 #pragma unroll
-      for (int o = 0; o < 2; o++) {
-        const int own = CHUNK / 4 * q, columns = rows.columns[o] - own;
+      for (int i = 0; i < ROWS; i++) {
+        const int o = o0 + i, own = CHUNK / 4 * q, columns = rows.columns[o] - own;
         const Chunk *from = LAYOUT == TN ? (const Chunk *)(g.c + rows.at[o] + own) : (const Chunk *)((const bf16 *)g.y + rows.at[o] + own);
 #pragma unroll
-        for (int i = 0; i < BATCH / CHUNK; i++)
-          if (first + CHUNK * i < columns) source[o][i] = __ldcg(from + (first / CHUNK + i) * 4);
+        for (int j = 0; j < BATCH / CHUNK; j++)
+          if (first + CHUNK * j < columns) source[i][j] = __ldcg(from + (first / CHUNK + j) * 4);
       }
     }
   }
 
-  // old_values returns what load has read for the lane's part of 32 columns, the i-th of a batch, of row o.
-  __device__ static void old_values(float2 (&old)[4], const Source &source, int o, int i) {
-    if constexpr (LAYOUT == TN) {
+  // store_wgrad applies the epilogue to 32 columns of row o, of which old are the weights, and stores them.
+  __device__ void store_wgrad(const float4 *old, const Gemm &g, const Rows &rows, int column, int o) const {
+    Epilogue<LAYOUT> epilogue{g};
+    uint2 w[2];
 #pragma unroll
-      for (int j = 0; j < 4; j++) old[j] = source[o][4 * i + j];
-    } else {
-      const uint4 &chunk = source[o][i];
-      uint32_t w[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-      transpose_quad(w);
-#pragma unroll
-      for (int j = 0; j < 4; j++) old[j] = make_float2(to_float(w[j]), second_to_float(w[j]));
+    for (int i = 0; i < 2; i++) {
+      const int c = column + 16 * i;
+      const float *sum = d + c / 2 + 2 * o;
+      uint2 x = make_uint2(__float_as_uint(sum[0]), __float_as_uint(sum[1])), y = make_uint2(__float_as_uint(sum[4]), __float_as_uint(sum[5]));
+      merge_quad(x, y);
+      float4 v = epilogue(make_float4(__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(y.x), __uint_as_float(y.y)), old[i]);
+      if (c < rows.columns[o] - 4 * q) ((float4 *)(g.c + rows.at[o]))[c / 4 + q] = v;
+      w[i] = make_uint2(to_bf16(v.x, v.y), to_bf16(v.z, v.w));
     }
+    if (!g.rounded) return;
+    merge_quad(w[0], w[1]);
+    if (column < rows.columns[o] - 8 * q) ((uint4 *)(g.rounded + rows.at[o]))[column / 8 + q] = make_uint4(w[0].x, w[0].y, w[1].x, w[1].y);
   }
 
-  // store_batch applies the epilogue to BATCH columns and stores them.
-  __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first) const {
+  // store_values does the same in NN and NT, of which old are values of bf16.
+  __device__ void store_values(const uint4 &old, const Gemm &g, const Rows &rows, int column, int o) const {
     Epilogue<LAYOUT> epilogue{g};
     const bool fused = epilogue.fused();
-    // floats is where c is stored as float32, and halves where c or its copy is stored as bf16. Either may be
-    // null.
-    float *floats = LAYOUT == TN || !fused ? g.c : nullptr;
-    bf16 *halves = LAYOUT == TN ? g.rounded : fused ? (bf16 *)g.c : nullptr;
+    uint32_t olds[4] = {old.x, old.y, old.z, old.w}, w[4];
+    if (LAYOUT == NT && fused) transpose_quad(olds);
+    float2 *to = (float2 *)(g.c + rows.at[o]) + q;  // unless fused, which stores bf16
 #pragma unroll
-    for (int o = 0; o < 2; o++) {
-      float2 *to = (float2 *)(floats + rows.at[o]) + q;
-      uint4 *to_halves = (uint4 *)(halves + rows.at[o]) + q;
-#pragma unroll
-      for (int i = 0; i < BATCH / 32; i++) {
-        const int column = first + 32 * i;
-        float2 old[4] = {};
-        if (LAYOUT != NN && fused) old_values(old, source, o, i);
-        uint32_t w[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const float *sum = d + (column / 8 + j) * 4 + 2 * o;
-          float2 v = epilogue(make_float2(sum[0], sum[1]), old[j]);
-          if (floats && column + 8 * j < rows.columns[o] - 2 * q) to[(column + 8 * j) / 2] = v;
-          w[j] = to_bf16(v.x, v.y);
-        }
-        if (halves) {
-          transpose_quad(w);
-          if (column < rows.columns[o] - 8 * q) to_halves[column / 8] = make_uint4(w[0], w[1], w[2], w[3]);
-        }
-      }
+    for (int j = 0; j < 4; j++) {
+      const float *sum = d + (column / 8 + j) * 4 + 2 * o;
+      float2 v = epilogue(make_float2(sum[0], sum[1]), make_float2(to_float(olds[j]), second_to_float(olds[j])));
+      if (!fused && column + 8 * j < rows.columns[o] - 2 * q) to[(column + 8 * j) / 2] = v;
+      w[j] = to_bf16(v.x, v.y);
     }
+    if (!fused) return;
+    transpose_quad(w);
+    if (column < rows.columns[o] - 8 * q) ((uint4 *)((bf16 *)g.c + rows.at[o]))[column / 8 + q] = make_uint4(w[0], w[1], w[2], w[3]);
+  }
+
+  // store_batch applies the epilogue to a batch and stores it.
+  __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first, int o0) const {
+#pragma unroll
+    for (int o = 0; o < ROWS; o++)
+#pragma unroll
+      for (int i = 0; i < BATCH / 32; i++)
+        if constexpr (LAYOUT == TN) store_wgrad(source[o] + 2 * i, g, rows, first + 32 * i, o0 + o);
+        else store_values(source[o][i], g, rows, first + 32 * i, o0 + o);
   }
 
   // store applies the epilogue to the tile and stores it. What a batch reads is loaded before the batch ahead
   // of it is stored: a load behind a store waits for it.
   __device__ void store(const Gemm &g, int m0, int n0) const {
     Rows rows(g, m0 + thread / 32 * 16 + lane / 4, n0 + first_column());
+    constexpr int HALVES = 2 / ROWS, BATCHES = COLUMNS / BATCH * HALVES;
     Source source[2] = {};
-    load(source[0], g, rows, 0);
+    load(source[0], g, rows, 0, 0);
 #pragma unroll
-    for (int first = 0; first < COLUMNS; first += BATCH) {
-      if (first + BATCH < COLUMNS) load(source[(first / BATCH + 1) % 2], g, rows, first + BATCH);
-      store_batch(source[first / BATCH % 2], g, rows, first);
+    for (int i = 0; i < BATCHES; i++) {
+      if (i + 1 < BATCHES) load(source[(i + 1) % 2], g, rows, (i + 1) / HALVES * BATCH, (i + 1) % HALVES);
+      store_batch(source[i % 2], g, rows, i / HALVES * BATCH, i % HALVES);
     }
   }
 };

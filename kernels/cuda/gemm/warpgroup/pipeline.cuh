@@ -2,13 +2,13 @@
 // launch. A Policy is derived from Stages and has
 //
 //   Consumer        what multiplies and stores: multiply, store, finish
-//   A_K, B_K        k is contiguous in a, in b
 //   FORMAT          how TMA loads them
 //   extents, a, b   of a Gemm
 //   Beside          the Policy for GEMMs with Gemm::beside
 //
-// A CTA computes tiles of TILE_M×N one after the other. k-tiles, whose lines are 128 bytes as the swizzle is,
-// pass through a pipeline in shared memory. Each stage has three mbarriers:
+// A CTA computes tiles of TILE_M×N one after the other, or in TURNS: two groups of consumers have every other
+// tile, and one multiplies while the other stores. k-tiles, whose lines are 128 bytes as the swizzle is, pass
+// through a pipeline in shared memory. Each stage has three mbarriers:
 //
 //   threads                                                                   mbarrier whose phase they end
 //   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
@@ -24,7 +24,8 @@
 namespace gemm {
 
 constexpr int WARPGROUP = 128;                       // threads
-constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply, and their warps
+constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply a tile, and their warps
+constexpr int FIRST_TURN = 4;                        // the first of two named barriers
 constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that write the lo of b
 
 // Extents are those of out[m,n].
@@ -37,26 +38,34 @@ constexpr int TILE_M = 64 * CONSUMERS;
 // tiles_of returns how many tiles of TILE_M×n cover out.
 inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m, TILE_M) * ceil_div(e.n, n); }
 
-// KIB is how many KiB stages take, and KIB_BESIDE those of a forward GEMM beside an exchange.
-constexpr int KIB = 192, KIB_BESIDE = 144;
+// KIB is how many KiB stages take, and KIB_BESIDE those of a forward GEMM beside an exchange. The four stages
+// of 160 and of 192 columns take at most KIB_BETWEEN, always beside an exchange.
+constexpr int KIB = 192, KIB_BESIDE = 144, KIB_BETWEEN = 160;
+constexpr int kib_of(int n) { return n == 160 || n == 192 ? KIB_BETWEEN : KIB; }
 
 // Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile.
 // ELEMENT is the bytes of an element of a and b. X3 is 3xtf32. SLICES: TMA stores c, from buffers behind the
 // stages.
-template <int ELEMENT, bool X3_, int N_, int SPLIT_K_, bool SLICES, int KIB_ = KIB>
+template <int ELEMENT, bool X3_, bool A_K_, bool B_K_, int N_, int SPLIT_K_, bool SLICES, int KIB_ = kib_of(N_), int TURNS_ = 1>
 struct Stages {
   using Maps = typename std::conditional<SLICES, OutputMaps, NoOutputMaps>::type;
-  static constexpr bool X3 = X3_;
-  static constexpr int LINE = 128, M = TILE_M, N = N_, K = LINE / ELEMENT, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
+  static constexpr bool X3 = X3_, A_K = A_K_, B_K = B_K_;
+  static constexpr int LINE = 128, M = TILE_M, N = N_, K = LINE / ELEMENT, SPLIT_K = SPLIT_K_, TURNS = TURNS_;
+  static constexpr int THREADS = WARPGROUP * (1 + TURNS * CONSUMERS);
+  // Registers of a thread that loads, and of one that multiplies: 128·40 + 256·216, or 128·32 + 512·112, of
+  // the CTA's 384·160, or 640·96.
+  static constexpr int LOADER_REGISTERS = TURNS > 1 ? 32 : 40, CONSUMER_REGISTERS = TURNS > 1 ? 112 : 216;
+  // Where k is not contiguous, TMA loads slabs of a line of rows or columns and all k of the k-tile.
+  static constexpr int SLAB = LINE * K, SLABS_B = ceil_div(N, K);
   // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with
   // 1024 to align the first stage.
-  static constexpr int A = LINE * M, B = LINE * N, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (KIB_ << 10) / STAGE;
+  static constexpr int A = LINE * M, B = B_K ? LINE * N : SLABS_B * SLAB, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0),
+                       STAGES = (KIB_ << 10) / STAGE;
   static constexpr int OUTPUT = STAGES * STAGE, BARRIERS = OUTPUT + (SLICES ? CONSUMERS * SLICE_BUFFERS * SLICE : 0);
   static constexpr int BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
-  // Where k is not contiguous, TMA loads slabs of a line of rows or columns and all k of the k-tile.
-  static constexpr int SLAB = LINE * K;
   // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
   static constexpr int RASTER_M = 16;
+  static_assert(TURNS == 1 || (SPLIT_K == 1 && !X3), "consumers that take turns meet nobody else");
   static_assert(SPLIT_K == 1 || 4 * M * N <= OUTPUT, "the sums fit in the stages, which they overwrite");
 };
 
@@ -100,6 +109,7 @@ struct Pipeline {
   char *stages;
   Mbarrier *full, *lo_full, *empty;
   int stage = 0, phase = 0;
+  bool more = false;  // in turns: another group of consumers has the next tile
 
   __device__ explicit Pipeline(char *shared)
       : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), lo_full(full + P::STAGES), empty(lo_full + P::STAGES) {}
@@ -114,6 +124,20 @@ struct Pipeline {
 
   __device__ void next() {
     if (++stage == P::STAGES) stage = 0, phase ^= 1;
+  }
+
+  // skip goes on by the k-tiles of another's tile.
+  __device__ void skip(int k_tiles) {
+    phase ^= (stage + k_tiles) / P::STAGES & 1;
+    stage = (stage + k_tiles) % P::STAGES;
+  }
+
+  // A group of consumers multiplies once those of the tile before have waited for all of its k-tiles: an
+  // mbarrier does not tell apart a phase and the next but one.
+  __device__ static int turn() { return P::TURNS > 1 ? (threadIdx.x - WARPGROUP) / (CONSUMERS * WARPGROUP) : 0; }
+  __device__ static void wait_turn() { bar_sync(FIRST_TURN + turn(), P::TURNS * WARPS * 32); }
+  __device__ void pass_turn() const {
+    if (P::TURNS > 1 && more) bar_arrive(FIRST_TURN + 1 - turn(), P::TURNS * WARPS * 32);
   }
 
   __device__ char *stage_base() const { return stages + stage * P::STAGE; }
@@ -191,9 +215,9 @@ __device__ void reduce_split_k(float (&d)[P::N / 2], float *sums) {
   barrier_cluster_arrive();
 }
 
-// warpgroup_gemm computes the group's tiles from begin to end.
+// compute_tiles computes the group's tiles from begin to end.
 template <typename P>
-__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, int end, const CONSTANT typename P::Maps maps) {
+__device__ void compute_tiles(const Group<TmaGemm> &group, int begin, int end, const typename P::Maps &maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char shared[];
   Pipeline<P> pipeline(shared + (-address(shared) & 1023));
@@ -201,7 +225,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
   pdl_wait();
   int first = begin + blockIdx.x / P::SPLIT_K, step = gridDim.x / P::SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
-    setmaxnreg_dec<40>();  // 128·40 + 256·216 of the CTA's 384·160 registers
+    setmaxnreg_dec<P::LOADER_REGISTERS>();
     for (int tile = first; tile < end; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
       if (P::X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
@@ -212,11 +236,19 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
       barrier_cluster_arrive();
     }
   } else {
-    setmaxnreg_inc<216>();
+    setmaxnreg_inc<P::CONSUMER_REGISTERS>();
     typename P::Consumer consumer(maps, pipeline.stages + P::OUTPUT);
-    for (int i = first; i < end; i += step) {
+    for (int i = first, n = 0; i < end; i += step, n++) {
       Tile<P> tile(group, i);
       const Gemm &g = group.gemms[tile.gemm];
+      if (P::TURNS > 1) {
+        if (n % P::TURNS != pipeline.turn()) {
+          pipeline.skip(tile.k_tiles());
+          continue;
+        }
+        pipeline.more = i + step < end;
+        if (n > 0) pipeline.wait_turn();
+      }
       consumer.multiply(pipeline, tile, g);
       if constexpr (P::SPLIT_K > 1) reduce_split_k<P>(consumer.d, (float *)pipeline.stages);
       consumer.store(g, tile.m0, tile.n0);
@@ -231,21 +263,40 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, i
 }
 
 template <typename P>
+__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int begin, int end, const CONSTANT typename P::Maps maps) {
+  compute_tiles<P>(group, begin, end, maps);
+}
+
+// The same in turns, whose CTAs have more threads of fewer registers than kernels.mk gives.
+template <typename P>
+__global__ void __launch_bounds__(P::THREADS, 1)
+    warpgroup_gemm_in_turns(const CONSTANT Group<TmaGemm> group, int begin, int end, const CONSTANT typename P::Maps maps) {
+  compute_tiles<P>(group, begin, end, maps);
+}
+
+template <typename P>
+constexpr auto kernel() {
+  if constexpr (P::TURNS > 1) return warpgroup_gemm_in_turns<P>;
+  else return warpgroup_gemm<P>;
+}
+
+template <typename P>
 int64_t group_tiles(const Gemm *g, int count) {
   int64_t all = 0;
   for (int i = 0; i < count; i++) all += tiles_of(P::extents(g[i]), P::N);
   return all;
 }
 
-// launch_policy launches tiles begin to end of GEMMs of one layout, at most Group::MAX.
+// launch_tiles launches tiles begin to end of GEMMs of one layout, at most Group::MAX.
 template <typename P>
-int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int64_t end) {
+int launch_tiles(uintptr_t stream, const Gemm *g, int count, int64_t begin, int64_t end) {
   if constexpr (!std::is_same<P, typename P::Beside>::value) {
     // Each CTA takes 1 KiB more, and an exchange's up to 1 KiB beside its stages.
     static_assert(P::Beside::BYTES + EXCHANGE_SHARED + 3 * 1024 <= 228 << 10);
-    if (g[0].beside) return launch_policy<typename P::Beside>(stream, g, count, begin, end);
+    if (g[0].beside) return launch_tiles<typename P::Beside>(stream, g, count, begin, end);
   }
-  if (int code = opt_in_shared<warpgroup_gemm<P>>(P::BYTES)) return code;
+  constexpr auto KERNEL = kernel<P>();
+  if (int code = opt_in_shared<KERNEL>(P::BYTES)) return code;
   if (group_tiles<P>(g, count) > INT32_MAX) return cudaErrorInvalidValue;
   Group<TmaGemm> group = {};
   for (int i = 0; i < count; i++) {
@@ -258,24 +309,35 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count, int64_t begin, int
   // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves
   // idle, so that some GPCs have more work than others.
   bool pdl = P::SPLIT_K > 1 || 16 * ctas >= 15 * sms;
-  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, warpgroup_gemm<P>, group, int(begin), int(end), maps);
+  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), P::SPLIT_K, pdl}, KERNEL, group, int(begin), int(end), maps);
 }
 
 template <typename P>
 int launch_policy(uintptr_t stream, const Gemm *g, int count) {
-  return launch_policy<P>(stream, g, count, 0, group_tiles<P>(g, count));
+  return launch_tiles<P>(stream, g, count, 0, group_tiles<P>(g, count));
 }
 
 // Times estimates how long tiles of a Family take: waves × (k-tiles × ns of a k-tile + ns of a tile's start
 // and end), by figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of
 // bf16. A k-tile of 3xtf32 takes three times as long, and registers limit its N to 128. In split-K a CTA
 // computes one tile only, so all must be one wave.
+//
+// MEMORY_NS is how long memory takes for what all SMs read and write of a tile of 128 columns when they end
+// it. Where that is longer than they multiply, they wait for it, unless they take turns. Then k-tiles share
+// L2 with it instead, TURN_NS a tile.
 template <typename Family>
 struct Times {
   template <int N, int SPLIT_K>
   using Policy = typename Family::template Policy<N, SPLIT_K>;
   using P = Policy<128, 1>;
-  static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000;
+  static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000, TURN_NS = 2000;
+  static constexpr int K_TILE_NS = 370, START_NS = 4000;  // of 128 columns
+
+  // A Plan is a way to launch all, and its estimated time.
+  struct Plan {
+    int64_t ns;
+    int (*launch)(uintptr_t, const Gemm *, int);
+  };
 
   const Gemm *g;
   int count;
@@ -285,44 +347,53 @@ struct Times {
     for (int i = 0; i < n; i++) k_tiles = std::max<int64_t>(k_tiles, ceil_div(g[i].k, P::K));
   }
 
-  int64_t ns(int64_t tiles, int split_k, int k_tile, int start_and_end) const {
+  // ns returns the time of tiles of N columns. 64, 128 and 256 columns were measured, others are between.
+  int64_t ns(int64_t tiles, int n, int split_k) const {
     if (split_k > 1 && tiles * split_k > ctas_at_once(split_k)) return NEVER;
-    return ceil_div(tiles * split_k, sms) * (ceil_div(k_tiles, split_k) * k_tile * (P::X3 ? 3 : 1) + start_and_end);
+    int k_tile = std::max(250, K_TILE_NS + (n - 128) * 35 / 16);
+    int start_and_end = START_NS + (n - 128) * 125 / 8 + (split_k > 1 ? 1000 + 500 * split_k : 0);
+    int64_t multiplies = ceil_div(k_tiles, split_k) * k_tile * (P::X3 ? 3 : 1), memory = Family::MEMORY_NS * n * std::min(tiles, sms) / (128 * sms);
+    return ceil_div(tiles * split_k, sms) * (std::max(multiplies, memory) + start_and_end);
   }
-  int64_t n256() const { return P::X3 ? NEVER : ns(group_tiles<Policy<256, 1>>(g, count), 1, 650, 6000); }
-  int64_t n128(int64_t tiles) const { return ns(tiles, 1, 370, 4000); }
-  int64_t n128_pair(int64_t tiles) const { return ns(tiles, 2, 370, 6000); }
-  int64_t n128_four(int64_t tiles) const { return ns(tiles, 4, 370, 7000); }
-  int64_t n64_pair() const { return ns(group_tiles<Policy<64, 2>>(g, count), 2, 250, 5000); }
+
+  int64_t ns_in_turns(int64_t tiles) const {
+    if (tiles <= sms) return NEVER;
+    return ceil_div(tiles, sms) * (k_tiles * K_TILE_NS + TURN_NS) + START_NS + Family::MEMORY_NS;
+  }
+
+  template <int N, int SPLIT_K>
+  void consider(Plan &best) const {
+    int64_t t = ns(group_tiles<Policy<N, SPLIT_K>>(g, count), N, SPLIT_K);
+    if (t < best.ns) best = {t, launch_policy<Policy<N, SPLIT_K>>};
+  }
 };
 
-// launch_fastest chooses the Policy of a Family with the least estimated time. A Family may have split-K in
-// PAIRS, of all tiles, or of the LAST_WAVE, also by four CTAs.
+// launch_fastest chooses the Policies of a Family with the least estimated time: all tiles of one width, or of
+// 128 columns with the last wave in split-K. A Family may have tiles BETWEEN 128 and 256 columns, PAIRS of
+// CTAs that share 64, and consumers in TURNS.
 template <typename Family>
 int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   using T = Times<Family>;
   using P = typename T::P;
   T times(g, count);
-  int64_t tiles = group_tiles<P>(g, count), n128 = times.n128(tiles), n256 = times.n256(), best = std::min(n128, n256);
-  if constexpr (Family::PAIRS) {
-    int64_t n128_pair = times.n128_pair(tiles), n64_pair = times.n64_pair();
-    if (n64_pair < std::min(best, n128_pair)) return launch_policy<typename T::template Policy<64, 2>>(stream, g, count);
-    if (n128_pair < best) return launch_policy<typename T::template Policy<128, 2>>(stream, g, count);
+  typename T::Plan best = {T::NEVER, nullptr};
+  times.template consider<128, 1>(best);
+  if constexpr (!P::X3) {
+    if constexpr (Family::BETWEEN) times.template consider<160, 1>(best), times.template consider<192, 1>(best);
+    times.template consider<256, 1>(best);
   }
-  if constexpr (Family::LAST_WAVE) {
-    int64_t whole = tiles / times.sms * times.sms, rest = tiles - whole, pair = times.n128_pair(rest), four = times.n128_four(rest);
-    int64_t split = (whole ? times.n128(whole) + T::SECOND_LAUNCH : 0) + std::min(pair, four);
-    // A second launch must save a tenth, since these are estimates.
-    if (rest && 10 * split < (whole ? 9 : 10) * best) {
-      if (whole)
-        if (int code = launch_policy<P>(stream, g, count, 0, whole)) return code;
-      return four < pair ? launch_policy<typename T::template Policy<128, 4>>(stream, g, count, whole, tiles)
-                         : launch_policy<typename T::template Policy<128, 2>>(stream, g, count, whole, tiles);
-    }
-  }
-  if constexpr (!P::X3)
-    if (n256 < n128) return launch_policy<typename T::template Policy<256, 1>>(stream, g, count);
-  return launch_policy<P>(stream, g, count);
+  if constexpr (Family::PAIRS) times.template consider<64, 2>(best);
+  const int64_t tiles = group_tiles<P>(g, count), whole = tiles / times.sms * times.sms, rest = tiles - whole;
+  // Turns, and a second launch, must save a tenth, since these are estimates.
+  if constexpr (Family::TURNS > 1)
+    if (10 * times.ns_in_turns(tiles) < 9 * best.ns) best = {times.ns_in_turns(tiles), launch_policy<typename Family::InTurns>};
+  int64_t pair = times.ns(rest, 128, 2), four = times.ns(rest, 128, 4);
+  int64_t split = (whole ? times.ns(whole, 128, 1) + T::SECOND_LAUNCH : 0) + std::min(pair, four);
+  if (!rest || 10 * split >= (whole ? 9 : 10) * best.ns) return best.launch(stream, g, count);
+  if (whole)
+    if (int code = launch_tiles<P>(stream, g, count, 0, whole)) return code;
+  return four < pair ? launch_tiles<typename T::template Policy<128, 4>>(stream, g, count, whole, tiles)
+                     : launch_tiles<typename T::template Policy<128, 2>>(stream, g, count, whole, tiles);
 }
 
 // launch_all launches GEMMs of one layout, Group::MAX at once.

@@ -15,10 +15,10 @@
 // every result would be too small, by 2.5e-7 of its size. Rounding b as well would write hi to shared memory,
 // whose bandwidth is the limit for N = 64.
 //
-// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is
-// 128 or 64 in cluster split-K: two CTAs share a tile, or four if it is of a wgrad. Each sums a part of k,
-// and then finishes a part of the columns. If wgrads have tiles for whole waves and few more, a second launch
-// splits these few.
+// N = 256 loads the fewest bytes; N = 128, and in NN and NT 160 and 192, may leave fewer SMs idle in the last
+// wave of CTAs. For few tiles N is 128 or 64 in cluster split-K: two CTAs share a tile, or four. Each sums a
+// part of k, and then finishes a part of the columns. If there are tiles for whole waves and few more, a
+// second launch splits these few.
 #include "gemm/warpgroup/pipeline.cuh"
 
 namespace gemm {
@@ -29,13 +29,13 @@ struct Consumer;
 // Tf32 has the policies of a layout. In NN and NT out is cᵀ, since k of wgmma's b must be contiguous.
 template <int LAYOUT, bool X3>
 struct Tf32 {
-  static constexpr bool PAIRS = LAYOUT != TN, LAST_WAVE = LAYOUT == TN;
+  static constexpr bool PAIRS = LAYOUT != TN, BETWEEN = LAYOUT != TN;
+  static constexpr int TURNS = 1, MEMORY_NS = 0;
 
-  template <int N, int SPLIT_K, int KIB_ = KIB>
-  struct Policy : Stages<sizeof(float), X3, N, SPLIT_K, LAYOUT != TN, KIB_> {
-    using Beside = Policy<N, SPLIT_K, LAYOUT == NN && SPLIT_K == 1 ? KIB_BESIDE : KIB_>;
+  template <int N, int SPLIT_K, int KIB_ = kib_of(N)>
+  struct Policy : Stages<sizeof(float), X3, LAYOUT == NT, true, N, SPLIT_K, LAYOUT != TN, KIB_> {
+    using Beside = Policy<N, SPLIT_K, LAYOUT == NN && SPLIT_K == 1 && KIB_ == KIB ? KIB_BESIDE : KIB_>;
     using Consumer = gemm::Consumer<LAYOUT, Policy>;
-    static constexpr bool A_K = LAYOUT == NT, B_K = true;
     static constexpr TileFormat FORMAT = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;
     __host__ __device__ static Extents extents(const Gemm &g) { return {LAYOUT == TN ? g.m : g.n, LAYOUT == TN ? g.n : g.m, g.k}; }
     static const float *a(const Gemm &g) { return LAYOUT == TN ? g.a : g.b; }

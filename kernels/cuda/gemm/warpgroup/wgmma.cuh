@@ -83,10 +83,11 @@ __device__ inline void setmaxnreg_inc() {
 #define NAMES_64 \
   NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60," \
            "%61,%62,%63"
+#define NAMES_80 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define NAMES_96 NAMES_80 ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define NAMES_128 \
-  NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92," \
-           "%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116," \
-           "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+  NAMES_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120," \
+           "%121,%122,%123,%124,%125,%126,%127"
 #define A4 "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3]))
 
 // wgmma issues d += a·bᵀ, or d = a·bᵀ if add is 0. Until its group has ended, the registers of a must not
@@ -101,6 +102,18 @@ __device__ inline void wgmma(float (&d)[64], const float (&a)[4], uint64_t b, in
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
                "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" NAMES_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1;\n}"
                : D32(0), D32(32)
+               : A4, "l"(b), "r"(add));
+}
+__device__ inline void wgmma(float (&d)[80], const float (&a)[4], uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %85, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n160k8.f32.tf32.tf32 {" NAMES_80 "}, {%80,%81,%82,%83}, %84, p, 1, 1;\n}"
+               : D32(0), D32(32), D8(64), D8(72)
+               : A4, "l"(b), "r"(add));
+}
+__device__ inline void wgmma(float (&d)[96], const float (&a)[4], uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %101, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {" NAMES_96 "}, {%96,%97,%98,%99}, %100, p, 1, 1;\n}"
+               : D32(0), D32(32), D32(64)
                : A4, "l"(b), "r"(add));
 }
 __device__ inline void wgmma(float (&d)[128], const float (&a)[4], uint64_t b, int add) {
@@ -127,6 +140,20 @@ __device__ inline void wgmma_bf16(float (&d)[64], uint64_t a, uint64_t b, int ad
                : "l"(a), "l"(b), "r"(add), "n"(int(A_MN_MAJOR)), "n"(int(B_MN_MAJOR)));
 }
 template <bool A_MN_MAJOR, bool B_MN_MAJOR>
+__device__ inline void wgmma_bf16(float (&d)[80], uint64_t a, uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %82, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" NAMES_80 "}, %80, %81, p, 1, 1, %83, %84;\n}"
+               : D32(0), D32(32), D8(64), D8(72)
+               : "l"(a), "l"(b), "r"(add), "n"(int(A_MN_MAJOR)), "n"(int(B_MN_MAJOR)));
+}
+template <bool A_MN_MAJOR, bool B_MN_MAJOR>
+__device__ inline void wgmma_bf16(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_96 "}, %96, %97, p, 1, 1, %99, %100;\n}"
+               : D32(0), D32(32), D32(64)
+               : "l"(a), "l"(b), "r"(add), "n"(int(A_MN_MAJOR)), "n"(int(B_MN_MAJOR)));
+}
+template <bool A_MN_MAJOR, bool B_MN_MAJOR>
 __device__ inline void wgmma_bf16(float (&d)[128], uint64_t a, uint64_t b, int add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
                "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128 "}, %128, %129, p, 1, 1, %131, %132;\n}"
@@ -138,6 +165,8 @@ __device__ inline void wgmma_bf16(float (&d)[128], uint64_t a, uint64_t b, int a
 #undef D32
 #undef NAMES_32
 #undef NAMES_64
+#undef NAMES_80
+#undef NAMES_96
 #undef NAMES_128
 #undef A4
 
