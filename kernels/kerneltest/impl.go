@@ -126,7 +126,7 @@ func newCUDA(t testing.TB, p kernels.Precision) Impl {
 	return cuda{s, p, area}
 }
 
-const areaBytes = 128 << 20
+const areaBytes = 256 << 20
 
 // A cuda has two areas of device memory: one for the arrays of a call, and one from which they are
 // moved there.
