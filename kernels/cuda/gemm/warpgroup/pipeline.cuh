@@ -323,14 +323,13 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count) {
 // computes one tile only, so all must be one wave.
 //
 // MEMORY_NS is how long memory takes for what all SMs read and write of a tile of 128 columns when they end
-// it. Where that is longer than they multiply, they wait for it, unless they take turns. Then k-tiles share
-// L2 with it instead, TURN_NS a tile.
+// it. Where that is longer than they multiply, they wait for it.
 template <typename Family>
 struct Times {
   template <int N, int SPLIT_K>
   using Policy = typename Family::template Policy<N, SPLIT_K>;
   using P = Policy<128, 1>;
-  static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000, TURN_NS = 2000;
+  static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000;
   static constexpr int K_TILE_NS = 370, START_NS = 4000;  // of 128 columns
 
   // A Plan is a way to launch all, and its estimated time.
@@ -356,11 +355,6 @@ struct Times {
     return ceil_div(tiles * split_k, sms) * (std::max(multiplies, memory) + start_and_end);
   }
 
-  int64_t ns_in_turns(int64_t tiles) const {
-    if (tiles <= sms) return NEVER;
-    return ceil_div(tiles, sms) * (k_tiles * K_TILE_NS + TURN_NS) + START_NS + Family::MEMORY_NS;
-  }
-
   template <int N, int SPLIT_K>
   void consider(Plan &best) const {
     int64_t t = ns(group_tiles<Policy<N, SPLIT_K>>(g, count), N, SPLIT_K);
@@ -370,7 +364,8 @@ struct Times {
 
 // launch_fastest chooses the Policies of a Family with the least estimated time: all tiles of one width, or of
 // 128 columns with the last wave in split-K. A Family may have tiles BETWEEN 128 and 256 columns, PAIRS of
-// CTAs that share 64, and consumers in TURNS.
+// CTAs that share 64, and consumers in TURNS, which compute several tiles of 128 columns no slower than others.
+// A second launch must save a tenth, since these are estimates.
 template <typename Family>
 int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   using T = Times<Family>;
@@ -384,9 +379,8 @@ int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   }
   if constexpr (Family::PAIRS) times.template consider<64, 2>(best);
   const int64_t tiles = group_tiles<P>(g, count), whole = tiles / times.sms * times.sms, rest = tiles - whole;
-  // Turns, and a second launch, must save a tenth, since these are estimates.
   if constexpr (Family::TURNS > 1)
-    if (10 * times.ns_in_turns(tiles) < 9 * best.ns) best = {times.ns_in_turns(tiles), launch_policy<typename Family::InTurns>};
+    if (tiles > times.sms && best.launch == launch_policy<P>) best.launch = launch_policy<typename Family::InTurns>;
   int64_t pair = times.ns(rest, 128, 2), four = times.ns(rest, 128, 4);
   int64_t split = (whole ? times.ns(whole, 128, 1) + T::SECOND_LAUNCH : 0) + std::min(pair, four);
   if (!rest || 10 * split >= (whole ? 9 : 10) * best.ns) return best.launch(stream, g, count);
