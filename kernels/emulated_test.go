@@ -1,10 +1,12 @@
 package kernels_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,23 +110,33 @@ func TestCompiledForOlder(t *testing.T) {
 	try(t, s.Synchronize())
 }
 
-// TestClassifierSizes has the most classes and inputs of each kernel of a classifier of few rows: as much
-// shared memory as it can take.
+// TestClassifierSizes has inputs and classes whose weights fit the shared memory of few GPUs.
 func TestClassifierSizes(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const maxClasses, maxInputs = 16, 8192
 	s := newStream(t)
-	zeros, out := malloc(t, 4*maxClasses*maxInputs), malloc(t, 8)
-	try(t, s.Fill(zeros, 0, 4*maxClasses*maxInputs))
+	x, w, label := malloc(t, 4*maxInputs), malloc(t, 4*maxClasses*maxInputs), malloc(t, 8)
+	dx, out := malloc(t, 4*maxInputs), malloc(t, 4*(2+maxClasses))
+	try(t, s.Fill(label, 0, 8))
 	for _, classes := range []int{1, 10, maxClasses} {
 		for _, k := range []int{1, 1024, 2048, maxInputs} {
-			try(t, s.Classifier(kernels.FP32, kernels.Classifier{
-				Loss: out, Correct: out + 4, X: zeros, W: zeros, Labels: zeros, Indices: zeros, Rows: 1, Classes: classes, K: k,
-			}))
-			got := make([]float32, 2) // all logits are 0: the first class is the prediction, and the label
-			try(t, s.Download(bytesOf(got), out))
-			if math.Abs(float64(got[0])-math.Log(float64(classes))) > 1e-6 || got[1] != 1 {
+			ones, weights := slices.Repeat([]float32{1}, k), make([]float32, k*classes)
+			for i := range k {
+				weights[i*classes] = 1 / float32(k)
+			}
+			try(t, errors.Join(s.Upload(x, bytesOf(ones)), s.Upload(w, bytesOf(weights)), s.Classifier(kernels.FP32, kernels.Classifier{
+				Loss: out, Correct: out + 4, DLogits: out + 8, DX: dx, X: x, W: w, Labels: label, Indices: label + 4, Rows: 1, Classes: classes, K: k,
+			})))
+			got, gradients := make([]float32, 2), make([]float32, k)
+			try(t, errors.Join(s.Download(bytesOf(got), out), s.Download(bytesOf(gradients), dx)))
+			likely := math.E / (math.E + float64(classes-1)) // class 0, which has the logit 1, the others 0
+			if math.Abs(float64(got[0])+math.Log(likely)) > 1e-5 || got[1] != 1 {
 				t.Errorf("%d classes of %d inputs: loss %v, correct %v", classes, k, got[0], got[1])
+			}
+			for i, g := range gradients {
+				if want := (likely - 1) / float64(k); math.Abs(float64(g)-want) > 1e-5/float64(k) {
+					t.Fatalf("%d classes of %d inputs: gradient %d is %v, want %v", classes, k, i, g, want)
+				}
 			}
 		}
 	}

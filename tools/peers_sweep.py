@@ -38,11 +38,9 @@ ALL, FLOATS, TENSOR, BF16 = ("tf32", "3xtf32", "fp32", "bf16"), ("tf32", "3xtf32
 BOUNDS = [
     ("classifier: k of 256 threads; tensor-core skinny: k", ALL, "1024x64x4", "1032x64x4"),
     ("classifier: k of 512 threads", ALL, "2048x64x2", "2056x64x2"),
-    ("classifier: k in registers", ALL, "4096x64x2", "4104x64x2"),
-    ("classifier: k in registers, many rows", ALL, "4096x2048x2", "4104x2048x2"),
     ("classifier: k in shared memory", ALL, "2048x512x2", "2056x512x2"),
     ("classifier: a warp for each row", ALL, "1024x264x2", "1024x265x2"),
-    ("classifier: a warp for two rows", ALL, "1024x2111x2", "1024x2112x2"),
+    ("classifier: rows by k", ALL, "1024x2048x2", "1024x2049x2"),
     ("inputs in fours, few rows", ALL, "784x64x4", "784x64x4x783"),
     ("inputs in fours", ALL, "784x1024x4", "784x1024x4x783"),
     ("inputs in eights, few rows", BF16, "784x64x4", "784x64x4x780"),
