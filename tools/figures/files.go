@@ -17,6 +17,7 @@ func fileTable(s *source) string {
 		{torchFile, "PyTorch's jobs on the pool and on other allocators", "tools/torch_memory.py"},
 		{torchSteps, "the memory of one of them over its steps", "tools/torch_memory.py"},
 		{torchName + "_alone.csv", "two of them with no other job in their processes", "tools/torch_memory.py"},
+		{"torch_tests.csv", "PyTorch's own tests of memory, with its allocator and with the pool", "tools/torch_tests.py"},
 		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
 		{"builds_h200.csv", "epochs before and after slack followed what moves, 845e029 and b893e56", "tools/builds.sh"},
 		{"pool_bench_h200.txt", "the pool's benchmarks before and after it", "go test -bench"},
@@ -38,7 +39,7 @@ func fileTable(s *source) string {
 		{"advice_h200.csv", "what jobs reserve in PyTorch with settings that a report recommends", "tools/traces/record.py"},
 		{"registers_sm90.csv", "registers and spills of every kernel", "tools/registers.sh"},
 	} {
-		torch := strings.HasPrefix(f.name, torchName)
+		torch := strings.HasPrefix(f.name, "torch_")
 		rows = append(rows, []string{"[" + f.name + "](" + f.name + ")", f.contents, "`" + f.command + "`", plotstyle.Origin(s.notes(f.name), "", torch || strings.Contains(f.name, "_h200."))})
 	}
 	return markdown(rows...)
