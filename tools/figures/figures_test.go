@@ -83,11 +83,11 @@ func read(t *testing.T, path string) string {
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	files, err := filepath.Glob(root + "/assets/*_h200.*")
+	files, err := filepath.Glob(root + "/assets/*.[cjt][sx]*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range append(files, root+"/assets/traces.csv", root+"/assets/registers_sm90.csv", root+"/assets/"+torchFile, root+"/assets/"+torchSteps, root+"/assets/"+torchName+"_alone.csv", root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
+	for _, file := range append(files, root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
