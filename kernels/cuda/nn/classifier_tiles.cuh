@@ -8,14 +8,14 @@
 
 namespace {
 
-// Work is how the rest is divided: among clusters, the CTAs of a cluster, and the warps of a CTA.
+// Work is how rows and inputs are divided among clusters, the CTAs of a cluster, and the warps of a CTA.
 struct Work {
   int64_t rows;  // of a cluster
   int warp_rows, groups, slice, chunk, line, kept, ranks, bytes;
 };
 
-// Tile is the kernel for all other rows. The CTAs of a cluster share k: each has a slice. Of a CTA's warps,
-// those of a band have the same rows and divide the slice among them, so each is also of one of some groups.
+// Tile computes some rows of a cluster. Each CTA of the cluster has a slice of k. The warps of a band have the same
+// rows, and divide the slice of their CTA: one has its group's part.
 // The weights are in shared memory, a line for each class, a chunk of the slice at a time if it does not fit.
 // The gradient takes the chunks from the last to the first, so that it finds one there, as does the next tile.
 //
