@@ -13,12 +13,15 @@
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
+#include <sched.h>
+
 #include <array>
 #include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -73,6 +76,8 @@ struct loan {
 
 // A block is memory that PyTorch holds.
 struct block {
+  block() {} // of a constexpr constructor, GCC makes a slow memset
+
   size_t bytes = 0; // of which the program requested fewer
   size_t requested = 0;
   DeviceIndex device = 0;
@@ -84,21 +89,45 @@ struct block {
   Stack stack;
 };
 
+// A spinlock is a mutex that threads rarely hold at the same time, and not for long.
+class spinlock {
+ public:
+  void lock() {
+    while (held_.exchange(true, std::memory_order_acquire))
+      for (int spins = 0; held_.load(std::memory_order_relaxed);)
+        if (++spins > 100) sched_yield();
+  }
+  void unlock() { held_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> held_{false};
+};
+
 // A table finds blocks by address.
 class table {
  public:
-  void put(void *ptr, block b);
-  bool take(void *ptr, block *b); // removes it, and reports whether it was there
+  void put(void *ptr, const block &b);
+  std::optional<block> take(void *ptr); // removes it
   bool get(void *ptr, block *b);
   void share(void *ptr);
   std::unordered_map<void *, block> of(DeviceIndex device, const Pool *pool); // all pools if it is null
 
  private:
-  struct shard {
-    std::mutex mutex;
-    std::unordered_map<void *, block> blocks;
+  struct slot {
+    void *ptr = nullptr; // null: the slot is empty
+    block b;
   };
-  shard &at(void *ptr) { return shards_[(reinterpret_cast<uintptr_t>(ptr) >> 9) * 0x9E3779B97F4A7C15u >> 58]; }
+  // A shard has the blocks whose addresses have one hash, by linear probing. At least a quarter of the slots are empty.
+  struct alignas(128) shard {
+    spinlock mutex;
+    size_t count = 0;
+    std::vector<slot> slots = std::vector<slot>(8);
+
+    slot &at(size_t place) { return slots[place & (slots.size() - 1)]; }
+    slot &find(void *ptr); // or the empty slot where it belongs
+  };
+  static size_t hash(void *ptr) { return (reinterpret_cast<uintptr_t>(ptr) >> 8) * 0x9E3779B97F4A7C15u; }
+  shard &of(void *ptr) { return shards_[hash(ptr) >> 58]; }
   std::array<shard, 64> shards_;
 };
 
@@ -117,8 +146,9 @@ struct route {
 };
 
 struct device_state {
-  std::mutex mutex;
+  spinlock counting; // of stats
   DeviceStats stats{};
+  std::mutex mutex;
   std::map<Pool, private_pool> pools;
   std::shared_mutex filtering; // of routes, taken before mutex
   std::vector<route> routes;

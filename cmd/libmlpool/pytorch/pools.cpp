@@ -175,8 +175,7 @@ CheckpointDelta allocator::setCheckpointPoolState(DeviceIndex device, std::share
     delta.ptrs_freed.push_back(ptr);
     auto then = to->live.find(ptr);
     if (then != to->live.end() && stays(b, then->second)) continue;
-    block taken;
-    if (blocks_.take(ptr, &taken)) free(ptr, taken);
+    if (auto taken = blocks_.take(ptr)) free(ptr, *taken);
   }
   Stack stack = stack_for(RecordContext::STATE);
   for (auto &[ptr, b] : to->live) {

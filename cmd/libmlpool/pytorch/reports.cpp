@@ -14,12 +14,10 @@ enum { kAll = 0, kSmallPool = 1, kLargePool = 2 };
 thread_local std::stack<std::string> compile_contexts;
 thread_local std::string user_metadata;
 
-template <class Stats>
-void add(Stats &stats, size_t amount, int sign, bool small) {
-  for (int type : {static_cast<int>(kAll), static_cast<int>(small ? kSmallPool : kLargePool)}) {
-    if (sign > 0) stats[type].increase(amount);
-    else stats[type].decrease(amount);
-  }
+template <class Stat>
+inline void add(Stat &stat, size_t amount, int sign) {
+  if (sign > 0) stat.increase(amount);
+  else stat.decrease(amount);
 }
 
 // set makes the current value of a statistic that nothing counts.
@@ -122,12 +120,13 @@ ranges without(const ranges &some, const ranges &others) {
 
 void allocator::count(const block &b, int sign) {
   device_state &d = of(b.device);
-  bool small = b.bytes <= kSmall;
-  std::lock_guard<std::mutex> lock(d.mutex);
   DeviceStats &s = d.stats;
-  add(s.allocation, 1, sign, small);
-  add(s.allocated_bytes, b.bytes, sign, small);
-  add(s.requested_bytes, b.requested, sign, small);
+  std::lock_guard<spinlock> lock(d.counting);
+  for (int type : {static_cast<int>(kAll), static_cast<int>(b.bytes <= kSmall ? kSmallPool : kLargePool)}) {
+    add(s.allocation[type], 1, sign);
+    add(s.allocated_bytes[type], b.bytes, sign);
+    add(s.requested_bytes[type], b.requested, sign);
+  }
 }
 
 // report tells PyTorch's profiler of a block.
@@ -139,7 +138,7 @@ void allocator::report(void *ptr, const block &b, int sign) {
   int64_t allocated;
   {
     device_state &d = of(b.device);
-    std::lock_guard<std::mutex> lock(d.mutex);
+    std::lock_guard<spinlock> lock(d.counting);
     allocated = d.stats.allocated_bytes[kAll].current;
   }
   c10::reportMemoryUsageToProfiler(ptr, sign * static_cast<int64_t>(b.bytes), allocated, now.reserved, c10::Device(c10::DeviceType::CUDA, b.device));
@@ -234,7 +233,7 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
     check(mlpool_get_stats(p, &now));
     if (d.look) segments = segments_of(device, nullptr);
   }
-  std::lock_guard<std::mutex> lock(d.mutex);
+  std::lock_guard<spinlock> lock(d.counting);
   DeviceStats &s = d.stats;
   auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved) + d.lent;
   set(s.reserved_bytes[kAll], reserved);
@@ -285,7 +284,7 @@ void each_stat(DeviceStats &s, F f) {
 
 void allocator::resetAccumulatedStats(DeviceIndex device) {
   device_state &d = of(device);
-  std::lock_guard<std::mutex> lock(d.mutex);
+  std::lock_guard<spinlock> lock(d.counting);
   each_stat(d.stats, [](auto &stat) { stat.reset_accumulated(); });
   d.stats.num_alloc_retries = d.stats.num_ooms = 0;
 }
@@ -294,7 +293,7 @@ void allocator::resetPeakStats(DeviceIndex device) {
   if (mlpool_pool *p = pool_at(device, false)) check(mlpool_reset_peaks(p));
   (void)getDeviceStats(device);
   device_state &d = of(device);
-  std::lock_guard<std::mutex> lock(d.mutex);
+  std::lock_guard<spinlock> lock(d.counting);
   each_stat(d.stats, [](auto &stat) { stat.reset_peak(); });
 }
 

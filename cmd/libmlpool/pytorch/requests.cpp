@@ -66,43 +66,65 @@ void trace(F f) {
 
 } // namespace
 
-void table::put(void *ptr, block b) {
-  shard &s = at(ptr);
-  std::lock_guard<std::mutex> lock(s.mutex);
-  s.blocks[ptr] = std::move(b);
+table::slot &table::shard::find(void *ptr) {
+  size_t place = hash(ptr) >> 32;
+  while (at(place).ptr && at(place).ptr != ptr) place++;
+  return at(place);
 }
 
-bool table::take(void *ptr, block *b) {
-  shard &s = at(ptr);
-  std::lock_guard<std::mutex> lock(s.mutex);
-  auto found = s.blocks.find(ptr);
-  if (found == s.blocks.end()) return false;
-  *b = std::move(found->second);
-  s.blocks.erase(found);
-  return true;
+void table::put(void *ptr, const block &b) {
+  shard &s = of(ptr);
+  std::lock_guard<spinlock> lock(s.mutex);
+  if (4 * (s.count + 1) > 3 * s.slots.size()) {
+    std::vector<slot> before(2 * s.slots.size());
+    before.swap(s.slots);
+    for (slot &from : before)
+      if (from.ptr) s.find(from.ptr) = std::move(from);
+  }
+  slot &to = s.find(ptr);
+  s.count += !to.ptr;
+  to = {ptr, b};
+}
+
+std::optional<block> table::take(void *ptr) {
+  shard &s = of(ptr);
+  std::lock_guard<spinlock> lock(s.mutex);
+  slot &found = s.find(ptr);
+  if (!found.ptr) return std::nullopt;
+  std::optional<block> b(std::move(found.b));
+  // Those after it that would not be found otherwise move.
+  size_t hole = &found - s.slots.data(), mask = s.slots.size() - 1;
+  for (size_t i = hole + 1; s.at(i).ptr; i++) {
+    if (((i - (hash(s.at(i).ptr) >> 32)) & mask) < i - hole) continue;
+    s.at(hole) = std::move(s.at(i));
+    hole = i;
+  }
+  s.at(hole).ptr = nullptr;
+  s.count--;
+  return b;
 }
 
 void table::share(void *ptr) {
-  shard &s = at(ptr);
-  std::lock_guard<std::mutex> lock(s.mutex);
-  auto found = s.blocks.find(ptr);
-  if (found != s.blocks.end()) found->second.shared = true;
+  shard &s = of(ptr);
+  std::lock_guard<spinlock> lock(s.mutex);
+  slot &found = s.find(ptr);
+  if (found.ptr) found.b.shared = true;
 }
 
 bool table::get(void *ptr, block *b) {
-  shard &s = at(ptr);
-  std::lock_guard<std::mutex> lock(s.mutex);
-  auto found = s.blocks.find(ptr);
-  if (found != s.blocks.end()) *b = found->second;
-  return found != s.blocks.end();
+  shard &s = of(ptr);
+  std::lock_guard<spinlock> lock(s.mutex);
+  slot &found = s.find(ptr);
+  if (found.ptr) *b = found.b;
+  return found.ptr;
 }
 
 std::unordered_map<void *, block> table::of(DeviceIndex device, const Pool *pool) {
   std::unordered_map<void *, block> all;
   for (shard &s : shards_) {
-    std::lock_guard<std::mutex> lock(s.mutex);
-    for (auto &[ptr, b] : s.blocks)
-      if (b.device == device && (!pool || b.pool == *pool)) all.emplace(ptr, b);
+    std::lock_guard<spinlock> lock(s.mutex);
+    for (auto &[ptr, b] : s.slots)
+      if (ptr && b.device == device && (!pool || b.pool == *pool)) all.emplace(ptr, b);
   }
   return all;
 }
@@ -178,7 +200,7 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   int code = request(&b, other, &ptr);
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY && make_room()) {
     {
-      std::lock_guard<std::mutex> lock(d.mutex);
+      std::lock_guard<spinlock> lock(d.counting);
       d.stats.num_alloc_retries++;
     }
     code = request(&b, other, &ptr);
@@ -271,7 +293,7 @@ void allocator::out_of_memory(const block &b, const Stack &stack, std::string ad
   double fraction;
   {
     device_state &d = of(b.device);
-    std::lock_guard<std::mutex> lock(d.mutex);
+    std::lock_guard<spinlock> lock(d.counting);
     d.stats.num_ooms++;
     fraction = d.fraction;
   }
@@ -292,9 +314,9 @@ void allocator::out_of_memory(const block &b, const Stack &stack, std::string ad
 
 void allocator::raw_delete(void *ptr) {
   if (!ptr) return;
-  block b;
-  TORCH_CHECK(blocks_.take(ptr, &b), "invalid device pointer: ", ptr);
-  free(ptr, b);
+  std::optional<block> b = blocks_.take(ptr);
+  TORCH_CHECK(b, "invalid device pointer: ", ptr);
+  free(ptr, *b);
 }
 
 // free frees a block that the table no longer has.
@@ -327,7 +349,7 @@ void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
   if (b.from == block::of_loan) return blocks_.share(ptr.get());
   device_state &d = of(b.device);
   {
-    std::lock_guard<std::mutex> lock(d.mutex);
+    std::lock_guard<spinlock> lock(d.counting);
     d.shared = d.look = true;
   }
   check(mlpool_record_stream(pool_at(b.device, true), ptr.get(), stream.stream()));
@@ -345,7 +367,7 @@ void allocator::emptyCache(Pool pool) {
 
 double allocator::getMemoryFraction(DeviceIndex device) {
   device_state &d = of(device);
-  std::lock_guard<std::mutex> lock(d.mutex);
+  std::lock_guard<spinlock> lock(d.counting);
   return d.fraction;
 }
 
@@ -357,7 +379,7 @@ void allocator::setMemoryFraction(double fraction, DeviceIndex device) {
   size_t limit = fraction < 1 ? std::max(static_cast<size_t>(fraction * static_cast<double>(total)), kPage) : 0;
   check(mlpool_torch_limit(pool_at(device, true), limit));
   device_state &d = of(device);
-  std::lock_guard<std::mutex> lock(d.mutex);
+  std::lock_guard<spinlock> lock(d.counting);
   d.fraction = fraction;
 }
 
