@@ -28,11 +28,13 @@ continues such a file. Needs only Python and the frameworks to compare.
     tools/peers.py --train build/train --mnist MNIST_DIR --sweep 150 --csv assets/sweep_h200.csv
     go run ./tools/figures -sweep assets/sweep_h200.csv    # draws it
 
---sweep N trains N random shapes, with JAX beside, and each with one of its sizes 5 % smaller and
-larger; and shapes on both sides of bounds beyond which the code takes another path. It compares
-all with a floor of multiplications, bytes and launches, and lists where mlpool is slower than
-JAX and where a small change of a shape costs much. Epochs are cut to about 2 s. The same command
-continues a sweep, in slices of --minutes if wanted; any part of it is a fair sample.
+--sweep N trains N random shapes, each with one of its sizes 5 % smaller and larger, and shapes
+on both sides of bounds beyond which the code takes another path. JAX, which compiles each for
+seconds, trains every third random shape, in fp32 only if --precisions asks for it. The sweep
+compares all with a floor of multiplications, bytes and launches, and lists where mlpool is
+slower than JAX and where a small change of a shape costs much. Epochs are of whole batches, and
+cut to about half a second. The same command continues a sweep, in slices of --minutes if wanted;
+any part of it is a fair sample.
 """
 
 import argparse
@@ -117,7 +119,8 @@ def parse_args(argv):
         "--precisions",
         type=choices(PRECISIONS),
         metavar="NAME,...",
-        help="out of tf32, 3xtf32, fp32 and bf16; the others use fp32 in place of 3xtf32; default: tf32,3xtf32, of a sweep all",
+        help="out of tf32, 3xtf32, fp32 and bf16; the others use fp32 in place of 3xtf32; default: tf32,3xtf32, of a sweep all, "
+        "of which JAX takes tf32 and bf16",
     )
     parser.add_argument("--sweep", type=int, default=0, metavar="N", help="train N random shapes, not those of --shapes")
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes; default: %(default)s")
@@ -134,6 +137,7 @@ def parse_args(argv):
     if args.sweep < 0 or args.sweep and "torch" in (args.frameworks or []):
         fail("--sweep: N must be above 0, and of other frameworks a sweep has only jax")
     args.frameworks = args.frameworks or (["ours", "jax"] if args.sweep else list(NAMES))
+    args.all_precisions = args.sweep and args.precisions is None
     args.precisions = args.precisions or (PRECISIONS if args.sweep else ["tf32", "3xtf32"])
     if args.device == "cpu":
         args.precisions = list(dict.fromkeys("bf16" if p == "bf16" else "fp32" for p in args.precisions))
@@ -158,9 +162,10 @@ def command(args):
     shapes = f"--shapes {','.join('x'.join(map(str, shape)) for shape in args.shapes)}"
     if args.sweep:
         shapes = f"--sweep {args.sweep} --seed {args.seed}"
+    precisions = "" if args.all_precisions else f"--precisions {','.join(args.precisions)} "
     return (
         f"peers.py --train train --mnist MNIST_DIR --csv {args.csv.name} {shapes} "
-        f"--frameworks {','.join(args.frameworks)} --precisions {','.join(args.precisions)} "
+        f"--frameworks {','.join(args.frameworks)} {precisions}"
         f"--gpus {args.gpus} --epochs {args.epochs} --timeout {args.timeout:g} --device {args.device}"
     )
 

@@ -18,11 +18,13 @@ from peers_trainers import Job, Missing, make_trainer
 SWEEP_KEY = KEY + ["pixels", "samples"]
 SWEEP_COLUMNS = COLUMNS + ["pixels", "samples", "floor_ms"]
 SWEEP_NOTE = (
-    "A sweep: median ms of an epoch of samples, and of a sixth as many to validate, of images cut to pixels bytes. floor_ms: "
-    "the least that an H200 could take. A training that failed has no ms; without its row it is tried again."
+    "A sweep: median ms of an epoch of samples, in whole batches, and of a sixth as many to validate, of images cut to pixels "
+    "bytes. JAX trains every third random shape. floor_ms: the least that an H200 could take. A training that failed has no ms; "
+    "without its row it is tried again."
 )
 MOST_WIDTH, MOST_BATCH, MOST_LAYERS = 12288, 16384, 8
-SECONDS = 2  # of an epoch, at most; larger ones have fewer samples
+SECONDS = 0.5  # of an epoch, at most; larger ones have fewer samples
+COMPARED = 3  # JAX, which compiles for seconds, trains one of this many random shapes
 CLIFF = 1.15  # how much of its share of the floor a shape may lose to a neighbour, as a factor
 
 # An H200 at its power limit, by microbenchmarks: FLOP/s, bytes/s of L2 and of memory; seconds from one kernel of a graph
@@ -88,9 +90,10 @@ BOUNDS_OF_RANKS = [
 class Probe:
     """Shapes to compare: the first with its neighbours, or both sides of a bound. Jobs have no samples yet."""
 
-    bound: str  # empty: a random shape, which JAX trains too
+    bound: str  # empty: a random shape
     shapes: tuple  # of Job's fields from feat_dim to layers, and pixels
     precisions: tuple
+    compared: tuple = ()  # the precisions in which JAX trains the first shape
 
 
 def points(seed):
@@ -117,7 +120,8 @@ def random_probe(number, at, args):
         other[which] = round(factor * sizes[which])
         if other != sizes and other[which] <= limits[which]:
             shapes.append((*other, *rest))
-    return Probe("", tuple(shapes), tuple(args.precisions))
+    compared = () if number % COMPARED else dict.fromkeys(map(theirs, args.precisions))
+    return Probe("", tuple(shapes), tuple(args.precisions), tuple(p for p in compared if p != "fp32" or not args.all_precisions))
 
 
 def bound_probe(bound, args):
@@ -156,15 +160,15 @@ def floor(job, samples, validated):
 
 def sized(shape, args):
     """The job of a shape in the slowest precision, with fewer epochs if they take long, and how many samples to train on
-    and to validate, so that an epoch takes at most SECONDS by the floor and JAX's time for layers."""
+    and to validate, so that an epoch takes at most SECONDS by the floor and JAX's time for layers. Batches are whole: for
+    a short last one JAX would compile a second step."""
     *sizes, pixels = shape
     slowest = min(map(theirs, args.precisions), key=RATES.get)
     job = Job(slowest, *sizes, args.gpus, args.epochs, pixels, learning_rate=0.01)
     samples, validated, batch = args.samples, args.validated, job.bsz * job.gpus
     epoch = floor(job, samples, validated) + samples / batch * LAYER * (job.layers + 1)
-    if epoch > SECONDS:
-        samples = batch * max(1, int(samples * SECONDS / epoch / batch))
-        validated = max(1, validated * samples // args.samples)
+    samples = batch * max(1, int(samples * min(1, SECONDS / epoch) / batch))
+    validated = max(1, validated * samples // args.samples)
     return job.within_a_second(epoch * samples / args.samples), samples, validated
 
 
@@ -198,9 +202,7 @@ class Sweep:
         for shape in probe.shapes:
             base, *counts = sized(shape, self.args)
             for name in list(self.trainers):
-                if name != "ours" and (probe.bound or shape != probe.shapes[0]):
-                    continue
-                precisions = probe.precisions if name == "ours" else dict.fromkeys(map(theirs, probe.precisions))
+                precisions = probe.precisions if name == "ours" else probe.compared if shape == probe.shapes[0] else ()
                 jobs = [dataclasses.replace(base, precision=p) for p in precisions]
                 jobs = [job for job in jobs if not self.table.has(self.key(name, job, counts[0]))]
                 if jobs:
@@ -277,7 +279,7 @@ def report(args, rows):
                 if high > CLIFF * low:
                     cells = ["x".join(map(str, beside)), f"{low:.0%}", f"{high:.0%}", f"{high / low:.2f}", probe.bound]
                     cliffs.append((high / low, [f"{text(at)}, {precision}", *cells]))
-    parts = [(f"slower than JAX: {len(slower)} of {compared}", ["mlpool", "JAX", "mlpool / JAX"], slower)]
+    parts = [(f"slower than JAX: {len(slower)} of {compared} compared", ["mlpool", "JAX", "mlpool / JAX"], slower)]
     parts += [(f"cliffs: {len(cliffs)}", ["beside", "share of the floor", "beside", "factor", "bound"], cliffs)]
     lines = []
     for title, head, found in parts:

@@ -34,7 +34,8 @@ func drawSweep(w io.Writer, s *source, file string) error {
 	picture := chart.Picture{
 		Title: "Share of the floor's speed, by width and batch",
 		Subtitle: plotstyle.Origin(s.notes(file), file, true) +
-			". The floor: multiplications, bytes and launches. A point is a shape, of 1 to 8 hidden layers. Crosses: slower than JAX",
+			". The floor: multiplications, bytes and launches. A point is a shape, of 1 to 8 hidden layers. Crosses: slower " +
+			"than JAX, which trained some",
 		Columns: 2, Width: 340, Height: 300,
 	}
 	plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
