@@ -53,7 +53,7 @@ type postponed struct {
 }
 
 // of returns the captures or the tag that a request belongs to, or nil. No filter is called after end.
-func (c *captures) of(r request) (*captured, error) {
+func (c *captures) of(r *request) (*captured, error) {
 	if to, err := c.capturing(r); to != nil || err != nil || !r.tagged {
 		return to, err
 	}
@@ -61,7 +61,7 @@ func (c *captures) of(r request) (*captured, error) {
 }
 
 // capturing is of for captures.
-func (c *captures) capturing(r request) (*captured, error) {
+func (c *captures) capturing(r *request) (*captured, error) {
 	if r.id == 0 && c.open.Load() == 0 {
 		return nil, nil
 	}
@@ -155,7 +155,7 @@ func (c *captures) end(id uint64) error {
 	c.mu.Unlock()
 	var errs []error
 	for _, f := range due {
-		index := c.pool.blocks.add(f.entry)
+		index := c.pool.blocks.add(&f.entry)
 		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.stream), index: C.uint32_t(index)}})
 	}
 	for _, to := range c.list() {

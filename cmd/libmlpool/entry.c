@@ -152,17 +152,17 @@ int mlpool_destroy(mlpool_pool *pool) {
   return code;
 }
 
-static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
+static int allocate(mlpool_pool *pool, void **ptr, entry_request *r) {
   WANT(ptr, "ptr is NULL");
-  front_block frees[FRONT_BLOCKS], b = {.stream = r.stream};
+  front_block frees[FRONT_BLOCKS], b = {.stream = r->stream};
   front *f = front_of(NUMBER(pool));
   int count = 0, outside = 0;
   // No block that the front keeps has SIZE_MAX bytes: an aligned request only drains.
-  if (f && !r.id && !r.tagged && (b.ptr = front_take(f, r.alignment == 1 ? r.bytes : SIZE_MAX, r.stream, r.tag, frees, &count)))
+  if (f && !r->id && !r->tagged && (b.ptr = front_take(f, r->alignment == 1 ? r->bytes : SIZE_MAX, r->stream, r->tag, frees, &count)))
     return *ptr = (void *)b.ptr, MLPOOL_OK;
   int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, frees, count, &outside);
   if (code) return code;
-  if (!front_add(f, b, r.bytes, r.tag, !outside)) {
+  if (!front_add(f, &b, r->bytes, r->tag, !outside)) {
     (void)CALL(mlpool_go_free, NUMBER(pool), &b);
     return fail(MLPOOL_ERROR_INVALID, no_memory);
   }
@@ -171,16 +171,16 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request r) {
 }
 
 int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, STREAM(stream), tag, 0, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, 0, 0});
 }
 
 int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag) {
   WANT(alignment && !(alignment & (alignment - 1)), "the alignment is not a power of two");
-  return allocate(pool, ptr, (entry_request){bytes, alignment, STREAM(stream), tag, 0, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, alignment, STREAM(stream), tag, 0, 0, 0});
 }
 
 int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, (entry_request){bytes, 1, STREAM(stream), tag, 1, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 1, 0, 0});
 }
 
 static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
@@ -199,7 +199,7 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   if (known == FRONT_KEPT) return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
   if (known == FRONT_FREED_BEFORE) return freed_before();
   int code = CALL(mlpool_go_free, NUMBER(pool), &b);
-  if (code && known == FRONT_LIVE) (void)front_add(f, b, 0, NULL, 0); // it is live again
+  if (code && known == FRONT_LIVE) (void)front_add(f, &b, 0, NULL, 0); // it is live again
   return code;
 }
 
@@ -254,7 +254,7 @@ int mlpool_wake(mlpool_pool *pool) { return CALL(mlpool_go_wake, NUMBER(pool)); 
 
 int mlpool_tag_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(tag && *tag, "the tag is empty");
-  return allocate(pool, ptr, (entry_request){.bytes = bytes, .alignment = 1, .stream = STREAM(stream), .tag = tag, .tagged = 1});
+  return allocate(pool, ptr, &(entry_request){.bytes = bytes, .alignment = 1, .stream = STREAM(stream), .tag = tag, .tagged = 1});
 }
 
 int mlpool_tag_sleep(mlpool_pool *pool, const char *tag, int keep) { return CALL(mlpool_go_tag_sleep, NUMBER(pool), (char *)tag, keep); }
@@ -273,12 +273,12 @@ int mlpool_capture_retain(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_g
 
 int mlpool_capture_alloc(mlpool_pool *pool, uint64_t id, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id, "id is 0");
-  return allocate(pool, ptr, (entry_request){bytes, 1, STREAM(stream), tag, 0, id, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, id, 0});
 }
 
 int mlpool_capture_alloc_at(mlpool_pool *pool, uint64_t id, void *ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id && ptr, "id is 0, or ptr is NULL");
-  return allocate(pool, &ptr, (entry_request){bytes, 1, STREAM(stream), tag, 0, id, NUMBER(ptr)});
+  return allocate(pool, &ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, id, NUMBER(ptr)});
 }
 
 int mlpool_capture_trim(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_trim, NUMBER(pool), id); }

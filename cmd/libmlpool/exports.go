@@ -176,7 +176,7 @@ func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 }
 
 //export mlpool_go_alloc
-func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r C.entry_request, frees *C.front_block, count C.int, outside *C.int, text *C.char) (result C.int) {
+func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, frees *C.front_block, count C.int, outside *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
 	p, err := open(uintptr(handle))
 	if err != nil {
@@ -185,7 +185,7 @@ func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r C.entry_request, fr
 	if count > 0 {
 		p.freeAll(unsafe.Slice(frees, count))
 	}
-	addr, index, out, err := p.allocate(request{
+	addr, index, out, err := p.allocate(&request{
 		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at), r.tagged != 0,
 	})
 	if err != nil {

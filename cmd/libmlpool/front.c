@@ -78,11 +78,12 @@ static slot *find(shard *d, uintptr_t ptr) {
   }
 }
 
-static void insert(shard *d, slot s) {
-  size_t i = place(d, s.block.ptr);
+// insert returns an empty slot for ptr, which is not in the shard.
+static slot *insert(shard *d, uintptr_t ptr) {
+  size_t i = place(d, ptr);
   while (d->slots[i].block.ptr) i = (i + 1) & d->mask;
-  d->slots[i] = s;
   d->count++;
+  return &d->slots[i];
 }
 
 // grow doubles a shard, and reports whether the host has the memory.
@@ -91,7 +92,7 @@ static int grow(shard *d) {
   shard larger = {.slots = calloc(slots, sizeof(slot)), .mask = slots - 1};
   if (!larger.slots) return 0;
   for (size_t i = 0; d->slots && i <= d->mask; i++)
-    if (d->slots[i].block.ptr) insert(&larger, d->slots[i]);
+    if (d->slots[i].block.ptr) *insert(&larger, d->slots[i].block.ptr) = d->slots[i];
   free(d->slots);
   d->slots = larger.slots;
   d->mask = larger.mask;
@@ -192,11 +193,11 @@ static size_t size_of(size_t bytes) { return bytes ? (bytes + UNIT - 1) / UNIT :
 // class_of returns the class of a size in units.
 static int class_of(size_t size) { return size > 1 ? 64 - __builtin_clzll(size - 1) : 0; }
 
-int front_add(front *f, front_block b, size_t bytes, const char *tag, int plain) {
-  shard *d = shard_of(f, b.ptr);
+int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int plain) {
+  shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   int room = (d->slots && d->count < d->mask / 4 * 3) || grow(d);
-  if (room) insert(d, (slot){b, plain ? LIVE : OUTSIDE, size_of(bytes), tag});
+  if (room) *insert(d, b->ptr) = (slot){*b, plain ? LIVE : OUTSIDE, size_of(bytes), tag};
   unlock(&d->lock);
   return room;
 }
@@ -223,7 +224,6 @@ static int drain(front *f, stream_blocks *s, front_block *out) {
   int count = s->count;
   memcpy(out, s->freed, (size_t)count * sizeof *out);
   s->count = 0;
-  if (count) atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
   unlock(&s->lock);
   for (int i = 0; i < count; i++) forget(f, out[i].ptr);
   return count;
@@ -297,6 +297,7 @@ int front_drain_next(front *f, int *next, front_block *out) {
     place += (unsigned)__builtin_ctzll(rest);
     stream_blocks *s = atomic_load(&f->streams[place++]);
     lock(&s->lock);
+    atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
     int count = drain(f, s, out);
     *next = (int)place;
     if (count) return count;

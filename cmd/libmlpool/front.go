@@ -23,13 +23,14 @@ type refused struct {
 // freeAll frees blocks that the front kept, or that waited for the end of a capture. The program has freed them, so it gets
 // no error.
 func (p *pool) freeAll(blocks []C.front_block) {
-	for _, b := range blocks {
+	for i := range blocks {
+		b := &blocks[i]
 		err := p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
 		if err == nil || errors.Is(err, allocator.ErrUnknownBlock) || errors.Is(err, allocator.ErrClosed) {
 			continue
 		}
 		p.refused.mu.Lock()
-		p.refused.blocks = append(p.refused.blocks, b)
+		p.refused.blocks = append(p.refused.blocks, *b)
 		p.refused.mu.Unlock()
 	}
 }

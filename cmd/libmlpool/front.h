@@ -26,9 +26,9 @@ typedef struct {
 front *front_new(void);
 void front_end(front *f);
 
-// front_add notes a block that the pool handed out for work on b.stream. Only if plain is set, front_give may keep
+// front_add notes a block that the pool handed out for work on b->stream. Only if plain is set, front_give may keep
 // it. It returns 0 if the host has no memory.
-int front_add(front *f, front_block b, size_t bytes, const char *tag, int plain);
+int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int plain);
 
 // front_take returns a block for a request, or 0. Two tags are equal if their addresses are. If it returns 0, the
 // front forgets the blocks that it keeps of the stream, and writes them, *count of them, to out, which has

@@ -141,7 +141,7 @@ func TestGoroutines(t *testing.T) {
 					}
 					mine = slices.Delete(mine, at, at+1)
 				}
-				addr, index, _, err := p.allocate(request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
+				addr, index, _, err := p.allocate(&request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
 				if err != nil {
 					t.Error(err)
 					return
@@ -170,7 +170,7 @@ func TestGoroutines(t *testing.T) {
 // later free frees it.
 func TestRefusedFree(t *testing.T) {
 	p, f := newTestPool(t)
-	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1})
+	addr, index, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestTrimWhileACaptureCloses(t *testing.T) {
 func TestRefusedPostponedFree(t *testing.T) {
 	p, f := newTestPool(t)
 	p.captures.byID = map[uint64]*captured{1: {id: 1, alloc: p.base}}
-	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1})
+	addr, index, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1})
 	if err := errors.Join(err, p.recordStream(addr, index, 2), p.captures.begin(1, nil), p.free(addr, &index, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestUnreturnedCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.driver, p.captures.byID = &peered{}, map[uint64]*captured{1: {id: 1, alloc: graph}}
-	addr, index, _, err := p.allocate(request{bytes: 1 << 20, alignment: 1, stream: 1, id: 1})
+	addr, index, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1, id: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ type request struct {
 var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
 
 // allocate returns the address and the index of a new block, and whether it is of the memory of a capture or a tag.
-func (p *pool) allocate(r request) (addr uintptr, index uint32, outside bool, err error) {
+func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, err error) {
 	if !p.used.Load() {
 		p.used.Store(true)
 	}
@@ -117,8 +117,8 @@ func (p *pool) allocate(r request) (addr uintptr, index uint32, outside bool, er
 		from = c.alloc
 	}
 	b, err := p.allocateFrom(from, r)
-	if !r.try && errors.Is(err, errMayBeGone) {
-		err = p.streams.waiting(func() error { b, err = p.allocateFrom(from, r); return err })
+	if err != nil && !r.try && errors.Is(err, errMayBeGone) {
+		b, err = p.allocateWaiting(from, r)
 	}
 	p.streams.done()
 	if c != nil && c.tag != "" && err != nil {
@@ -127,10 +127,16 @@ func (p *pool) allocate(r request) (addr uintptr, index uint32, outside bool, er
 	if err != nil {
 		return 0, 0, false, err
 	}
-	return b.Addr, p.blocks.add(entry{block: b, from: c}), c != nil, nil
+	return b.Addr, p.blocks.add(&entry{block: b, from: c}), c != nil, nil
 }
 
-func (p *pool) allocateFrom(from aligned, r request) (allocator.Block, error) {
+// allocateWaiting is allocateFrom that may wait for the device.
+func (p *pool) allocateWaiting(from aligned, r *request) (b allocator.Block, err error) {
+	err = p.streams.waiting(func() error { b, err = p.allocateFrom(from, r); return err })
+	return b, err
+}
+
+func (p *pool) allocateFrom(from aligned, r *request) (allocator.Block, error) {
 	switch {
 	case r.at > 0:
 		return from.(*allocator.Pool).AllocAt(r.at, r.bytes, r.stream, r.tag)
@@ -148,8 +154,8 @@ func (p *pool) allocateFrom(from aligned, r request) (allocator.Block, error) {
 
 // free frees the block at addr, which has an index in the table, and another one if that fails.
 func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
-	e, ok := p.blocks.take(*index, addr)
-	if !ok {
+	var e entry
+	if !p.blocks.take(*index, addr, &e) {
 		return allocator.ErrUnknownBlock
 	}
 	if e.shared {
@@ -158,15 +164,18 @@ func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
 			return nil
 		}
 	}
-	err := p.streams.try(func() error { return p.freeEntry(e, s) })
+	err := p.freeEntry(&e, s)
+	if err != nil && errors.Is(err, errMayBeGone) {
+		err = p.streams.waiting(func() error { return p.freeEntry(&e, s) })
+	}
 	if err != nil {
-		*index = p.blocks.add(e)
+		*index = p.blocks.add(&e)
 	}
 	return err
 }
 
 // freeEntry frees a block that the table no longer has.
-func (p *pool) freeEntry(e entry, s allocator.Stream) error {
+func (p *pool) freeEntry(e *entry, s allocator.Stream) error {
 	if e.from == nil {
 		return p.alloc.Free(e.block, s)
 	}

@@ -72,9 +72,10 @@ func FuzzOptions(f *testing.F) {
 func TestTable(t *testing.T) {
 	const blocks = 10_000
 	var table table
+	var e entry
 	index := map[uintptr]uint32{}
 	add := func(i uintptr) {
-		index[i] = table.add(entry{block: allocator.Block{Addr: 256 * i, Size: int64(i)}})
+		index[i] = table.add(&entry{block: allocator.Block{Addr: 256 * i, Size: int64(i)}})
 	}
 	for i := uintptr(1); i <= blocks; i++ {
 		add(i)
@@ -84,13 +85,13 @@ func TestTable(t *testing.T) {
 		if e, ok := table.get(index[i], addr, true); !ok || !e.shared || e.block.Size != int64(i) {
 			t.Fatalf("block %d: %+v, %v", i, e, ok)
 		}
-		if _, ok := table.take(index[i], addr+256); ok {
+		if table.take(index[i], addr+256, &e) {
 			t.Fatalf("index %d is also of another address", index[i])
 		}
-		if e, ok := table.take(index[i], addr); !ok || !e.shared {
-			t.Fatalf("block %d: %+v, %v", i, e, ok)
+		if !table.take(index[i], addr, &e) || !e.shared {
+			t.Fatalf("block %d: %+v", i, e)
 		}
-		if _, ok := table.take(index[i], addr); ok {
+		if table.take(index[i], addr, &e) {
 			t.Fatalf("block %d is there twice", i)
 		}
 		if i%2 == 0 {

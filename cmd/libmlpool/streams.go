@@ -73,15 +73,6 @@ func (s *streams) waiting(f func() error) error {
 	return f()
 }
 
-// try calls f, and again if it was refused an event: then it may wait.
-func (s *streams) try(f func() error) error {
-	err := f()
-	if errors.Is(err, errMayBeGone) {
-		err = s.waiting(f)
-	}
-	return err
-}
-
 // again reports whether a request that would fail may succeed if it waits, and lets it wait until done.
 func (s *streams) again() bool {
 	if !s.refused.Swap(false) {

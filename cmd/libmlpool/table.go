@@ -30,7 +30,7 @@ type entry struct {
 }
 
 // add adds a block and returns its index, which has the place in the shard above the shard.
-func (t *table) add(e entry) uint32 {
+func (t *table) add(e *entry) uint32 {
 	const golden = 0x9E3779B97F4A7C15
 	number := uint64(e.block.Addr>>8) * golden >> (64 - shardBits) // addresses are multiples of 256
 	s := &t.shards[number]
@@ -39,10 +39,11 @@ func (t *table) add(e entry) uint32 {
 	if last := len(s.unused) - 1; last >= 0 {
 		place = int(s.unused[last])
 		s.unused = s.unused[:last]
-		s.entries[place] = e
 	} else {
-		s.entries = append(s.entries, e)
+		s.entries = append(s.entries, entry{})
 	}
+	to := &s.entries[place]
+	to.block, to.from, to.shared = e.block, e.from, e.shared // faster than a copy of the whole, which waits for its parts
 	s.mu.Unlock()
 	return uint32(place)<<shardBits | uint32(number)
 }
@@ -58,15 +59,15 @@ func (t *table) lock(index uint32, addr uintptr) (*shard, *entry) {
 	return s, &s.entries[place]
 }
 
-// take removes the block at addr, which has the index.
-func (t *table) take(index uint32, addr uintptr) (e entry, ok bool) {
+// take removes the block at addr, which has the index, and sets *e to it. It reports whether there was one.
+func (t *table) take(index uint32, addr uintptr, e *entry) (ok bool) {
 	s, found := t.lock(index, addr)
 	if found != nil {
-		e, *found, ok = *found, entry{}, true
+		*e, *found, ok = *found, entry{}, true
 		s.unused = append(s.unused, index>>shardBits)
 	}
 	s.mu.Unlock()
-	return e, ok
+	return ok
 }
 
 // get returns the block at addr, which has the index. With share, it is shared with another stream or process from
