@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/internal/program"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 	"mlpool/kernels/ref"
@@ -128,6 +129,80 @@ func BenchmarkClassifier(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkGEMMs times the GEMMs of a hidden layer for tools/gemms.py, which times the same products in cuBLASLt. Numbers
+// are random. The launches take turns on operands that together exceed L2.
+func BenchmarkGEMMs(b *testing.B) {
+	kerneltest.RequireGPU(b)
+	const rotated, most, block = 128 << 20, 128<<20 + 5*4*8192*8192, 32 << 20
+	fmt.Println("build:", program.Facts())
+	s := newStream(b)
+	arena, long := malloc(b, most), malloc(b, busyBytes)
+	try(b, s.Fill(long, 0, busyBytes))
+	floats, rounded := make([]float32, block), make([]ref.BF16, block)
+	for i := range floats {
+		floats[i] = 2*rand.Float32() - 1
+	}
+	ref.Round(rounded, floats, block)
+	for _, p := range []kernels.Precision{kernels.TF32, kernels.BF16} {
+		values := bytesOf(floats)
+		if p == kernels.BF16 {
+			values = bytesOf(rounded)
+		}
+		for _, shape := range []struct{ width, batch int }{
+			{784, 64}, {2048, 64}, {3000, 700}, {4096, 8192}, {5120, 2048}, {6144, 2048}, {8192, 8192},
+		} {
+			for _, name := range []string{"forward", "dgrad", "wgrad"} {
+				b.Run(fmt.Sprintf("%dx%d/%s/%v", shape.width, shape.batch, name, p), func(b *testing.B) {
+					var gemms []kernels.GEMM
+					at := 0
+					for at <= rotated {
+						gemms = append(gemms, hiddenGEMM(p, name, shape.batch, shape.width, func(bytes int) uintptr {
+							array := arena + uintptr(at)
+							at += (bytes + 255) &^ 255
+							return array
+						}))
+					}
+					for from := 0; from < at; from += len(values) {
+						try(b, s.Upload(arena+uintptr(from), values[:min(len(values), most-from)]))
+					}
+					i := 0
+					launch := func() error { i++; return s.GEMM(p, gemms[i%len(gemms)]) }
+					try(b, launch()) // which loads the kernel
+					benchmarkKernel(b, s, long, 2*shape.batch*shape.width*shape.width, launch)
+				})
+			}
+		}
+	}
+}
+
+// hiddenGEMM returns a GEMM of a hidden layer with what it does beside the product in training, in arrays of its own.
+func hiddenGEMM(p kernels.Precision, name string, batch, width int, array func(bytes int) uintptr) kernels.GEMM {
+	size := 4
+	if p == kernels.BF16 {
+		size = 2
+	}
+	x, w := size*batch*width, size*width*width
+	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, Alpha: -1e-9, M: width, N: width, K: batch}
+	transposed := uintptr(0)
+	if name != "forward" && kernels.WantsTransposed(p, wgrad) {
+		transposed = array(x)
+	}
+	switch name {
+	case "forward":
+		return kernels.GEMM{Epilogue: kernels.Activate, C: array(x), A: array(x), B: array(w), M: batch, N: width, K: width}
+	case "dgrad":
+		return kernels.GEMM{
+			Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: array(x), A: array(x), B: array(w), Y: array(x), T: transposed,
+			M: batch, N: width, K: width,
+		}
+	}
+	wgrad.C, wgrad.A, wgrad.B, wgrad.T = array(4*width*width), array(x), array(x), transposed
+	if p == kernels.BF16 {
+		wgrad.Rounded = array(w)
+	}
+	return wgrad
 }
 
 // benchmarkKernel times launches behind work on the memory at long. flops is what one does, or 0.
