@@ -3,7 +3,7 @@ r"""Times the GEMMs of a hidden layer, forward, dgrad and wgrad, with mlpool's k
 cuBLASLt through torch.mm, in turns on one GPU, and writes the microseconds of each to a CSV.
 
     make kernels && go test -c -tags cuda -o build/kernels.test -ldflags \
-        "-X mlpool/internal/program.stamp=$(git log -1 --format='%H %cs')" ./kernels
+        "-X 'mlpool/internal/program.stamp=$(git log -1 --format='%H %cs')'" ./kernels
     tools/gemms.py --kernels build/kernels.test --csv assets/gemms_h200.csv
 
 mlpool's are BenchmarkGEMMs of package kernels, with what they do beside the product in training:
