@@ -148,16 +148,12 @@ func (c *captures) end(id uint64) error {
 		C.entry_front_on(c.pool.handle)
 	}
 	c.routes = slices.Delete(c.routes, i, i+1)
-	var due []postponed
-	if c.open.Add(-1) == 0 {
-		due, c.postponed = c.postponed, nil
-	}
+	last := c.open.Add(-1) == 0
 	c.mu.Unlock()
-	var errs []error
-	for _, f := range due {
-		index := c.pool.blocks.add(&f.entry)
-		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.stream), index: C.uint32_t(index)}})
+	if last {
+		c.freePostponed()
 	}
+	var errs []error
 	for _, to := range c.list() {
 		errs = append(errs, c.closeUnused(to))
 	}
@@ -178,6 +174,19 @@ func (c *captures) postpone(e entry, s allocator.Stream) bool {
 	}
 	c.postponed = append(c.postponed, postponed{e, s})
 	return true
+}
+
+// freePostponed makes the frees that waited. A capture that begins meanwhile postpones them again.
+func (c *captures) freePostponed() {
+	c.mu.Lock()
+	due := c.postponed
+	c.postponed = nil
+	c.mu.Unlock()
+	for i := range due {
+		f := &due[i]
+		index := c.pool.blocks.add(&f.entry)
+		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.stream), index: C.uint32_t(index)}})
+	}
 }
 
 // release undoes one begin of id, and returns the memory if it was the last one and no block is live.
@@ -303,8 +312,10 @@ func (c *captures) each(f func(allocator.Allocator) error) error {
 	return errors.Join(errs...)
 }
 
-// close returns the memory of all captures.
+// close makes the frees that wait for the end of a capture and returns the memory of all captures.
 func (c *captures) close() error {
+	c.open.Store(0)
+	c.freePostponed()
 	var errs []error
 	for _, to := range c.list() {
 		errs = append(errs, to.alloc.Close())

@@ -254,6 +254,7 @@ const maxBytes = 1 << 60
 // close returns all memory to the driver.
 func (p *pool) close() error {
 	p.exports.close()
+	p.streams.idle.Store(true)
 	return p.streams.waiting(func() error { return errors.Join(p.captures.close(), p.alloc.Close()) })
 }
 

@@ -21,6 +21,7 @@ type streams struct {
 	waits   atomic.Int32 // calls that may wait for the device
 	refused atomic.Bool  // a call that may not wait was refused an event since a request last failed
 	owed    atomic.Int32 // how much waits is too high, since a request would fail
+	idle    atomic.Bool  // all work is done, since the program destroys the pool
 }
 
 // mayBeGone has streams of PyTorch that others created, and so may destroy.
@@ -52,6 +53,8 @@ func handleOf(stream uintptr) uintptr { return uintptr(C.entry_handle(C.uintptr_
 
 func (d lasting) RecordEvent(event, stream uintptr) error {
 	switch {
+	case d.streams.idle.Load(): // what an event was recorded after before is done
+		return nil
 	case d.lasts(stream):
 		return d.Driver.RecordEvent(event, handleOf(stream))
 	case d.streams.waits.Load() == 0:

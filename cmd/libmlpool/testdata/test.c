@@ -301,6 +301,10 @@ static void test_captures(void) {
   CHECK(!mlpool_capture_release(pool, 7) && stats(pool).reserved < reserved);
   FAILS(mlpool_capture_release(pool, 7), MLPOOL_ERROR_INVALID, "no capture");
   CHECK(!mlpool_free(pool, c, NULL) && !mlpool_destroy(pool));
+  // The program has freed what waits for the end of a capture.
+  pool = create(NULL);
+  CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_record_stream(pool, a, new_stream()));
+  CHECK(!mlpool_capture_begin(pool, 7, NULL, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
 static void test_tags(void) {
