@@ -71,7 +71,7 @@ func (p *pool) snapshot(path string) error {
 		if !strings.HasSuffix(path, ".pickle") {
 			return errors.New("mlpool: this file has calls, and the pool keeps none: create it with trace_events=N, or write a .pickle")
 		}
-		trace = allocator.NewTrace(p.alloc, 1) // without events
+		trace = allocator.NewTrace(p.outer(), 1) // without events
 	}
 	return observe.WriteFile(path, trace, p.memory())
 }
@@ -112,7 +112,7 @@ func (p *pool) visit(f func(C.mlpool_region)) {
 			}
 		}
 	}
-	of(0, allocator.MapOf(p.alloc))
+	of(0, allocator.MapOf(p.outer()))
 	for _, c := range p.captures.list() {
 		of(c.id, c.alloc.Map())
 	}

@@ -166,6 +166,26 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
+// TestLimitBesideFirstRequest limits a tag while another goroutine makes the pool's first request. Either the limit comes
+// too late, or it counts the request.
+func TestLimitBesideFirstRequest(t *testing.T) {
+	for range 2000 {
+		p, _ := newTestPool(t)
+		r := request{bytes: 1 << 20, alignment: 1, stream: 1, tag: "x"}
+		var err error
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _, _, err = p.allocate(&r) })
+		wg.Go(func() { _ = p.report() })
+		late := p.limitTag("x", r.bytes)
+		if wg.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := p.allocate(&r); (err == nil) != (late != nil) {
+			t.Fatalf("the limit: %v; a request beyond it: %v", late, err)
+		}
+	}
+}
+
 // TestRefusedFree frees a block that another stream uses while the driver refuses events. The block stays live, and a
 // later free frees it.
 func TestRefusedFree(t *testing.T) {

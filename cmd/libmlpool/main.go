@@ -30,7 +30,8 @@ type pool struct {
 	base   *allocator.Pool  // alloc, or what it wraps
 	trace  *allocator.Trace // nil: no trace
 	tags   *allocator.Limit // nil: no limit by tag
-	used   atomic.Bool      // a block was allocated
+	used   atomic.Bool      // a block was requested: alloc and tags stay as they are
+	first  sync.Mutex       // held while used, alloc and tags change
 	most   int64            // reserved bytes that the options allow; 0: any
 
 	blocks   table
@@ -106,7 +107,9 @@ var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlp
 // allocate returns the address and the index of a new block, and whether it is of the memory of a capture or a tag.
 func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, err error) {
 	if !p.used.Load() {
+		p.first.Lock()
 		p.used.Store(true)
+		p.first.Unlock()
 	}
 	from := p.alloc
 	c, err := p.captures.of(r)
@@ -212,9 +215,18 @@ func (p *pool) releaseStream(s allocator.Stream) error {
 	})
 }
 
+// outer returns alloc for a caller that may have no block.
+func (p *pool) outer() aligned {
+	if !p.used.Load() {
+		p.first.Lock()
+		defer p.first.Unlock()
+	}
+	return p.alloc
+}
+
 // each calls f for the allocator and those of captures and tags, and returns the joined errors.
 func (p *pool) each(f func(allocator.Allocator) error) error {
-	return errors.Join(f(p.alloc), p.captures.each(f))
+	return errors.Join(f(p.outer()), p.captures.each(f))
 }
 
 // A sleeper is an allocator that can sleep.
@@ -236,6 +248,8 @@ func (p *pool) sleepOrWake(f func(sleeper) error) error {
 
 // limitTag limits the bytes of live blocks with a tag.
 func (p *pool) limitTag(tag string, bytes int64) error {
+	p.first.Lock()
+	defer p.first.Unlock()
 	if p.used.Load() {
 		return errors.New("mlpool: set limits by tag before the first block is allocated")
 	}
@@ -255,7 +269,7 @@ const maxBytes = 1 << 60
 func (p *pool) close() error {
 	p.exports.close()
 	p.streams.idle.Store(true)
-	return p.streams.waiting(func() error { return errors.Join(p.captures.close(), p.alloc.Close()) })
+	return p.streams.waiting(func() error { return errors.Join(p.captures.close(), p.outer().Close()) })
 }
 
 // A handler is the function of mlpool_on_out_of_memory.

@@ -14,7 +14,7 @@ import (
 // stats returns the sums of the counters, with what the front served. The peaks of several allocators are added,
 // although they may have been at different times.
 func (p *pool) stats() allocator.Stats {
-	st := p.alloc.Stats()
+	st := p.outer().Stats()
 	_, taken := p.taken()
 	st.Allocs += taken
 	st.Frees += taken
@@ -55,7 +55,7 @@ func plus(a, b allocator.Stats) allocator.Stats {
 
 // memory returns the map of all memory.
 func (p *pool) memory() allocator.Map {
-	m := allocator.MapOf(p.alloc)
+	m := allocator.MapOf(p.outer())
 	for _, c := range p.captures.list() {
 		m.Segments = append(m.Segments, c.alloc.Map().Segments...)
 	}
@@ -114,7 +114,7 @@ type sizeReport struct {
 // report returns the counters, with sums by tag, stream and size.
 func (p *pool) report() report {
 	st := p.stats()
-	live := p.alloc.Live()
+	live := p.outer().Live()
 	for _, c := range p.captures.list() {
 		live = append(live, c.alloc.Live()...)
 	}

@@ -56,7 +56,7 @@ func (c *captures) known(tag string) (*captured, error) {
 // trim returns unused memory to the driver: that of tags, and the rest until at most keep bytes are reserved.
 func (p *pool) trim(keep int64) error {
 	// Those of graphs have nothing to return.
-	return errors.Join(p.captures.each(func(a allocator.Allocator) error { return a.Trim(0) }), p.alloc.Trim(keep))
+	return errors.Join(p.captures.each(func(a allocator.Allocator) error { return a.Trim(0) }), p.outer().Trim(keep))
 }
 
 // makeRoom returns all unused memory if there are tags, and reports whether there was any. Without tags, what
