@@ -69,14 +69,14 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 	return b, err
 }
 
-// sharedGrowth returns tailGrowth or, if at most most bytes are reserved then, a whole chunk, which later requests
+// sharedGrowth returns tailGrowth or, if at most most bytes are reserved then, a longer chunk, which later requests
 // share.
 func (p *Pool) sharedGrowth(r *request, most int64) int64 {
 	bytes, chunk := p.tailGrowth(r), p.space.ChunkBytes(0, p.reserved)
 	r.heap.mu.Lock()
 	defer r.heap.mu.Unlock()
-	if p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk) {
-		return bytes
+	for chunk > bytes && (p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk)) {
+		chunk /= 2
 	}
 	return max(bytes, chunk)
 }

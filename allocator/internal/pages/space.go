@@ -153,22 +153,24 @@ const (
 	zonesOfASize = 256
 
 	// A chunk costs the driver the same time at any size, but only whole chunks can move. Its size is a
-	// compromise: 1/chunkShare of the bytes reserved, up to maxChunk; or that of a request, whose memory is
-	// used as one block, up to wholePages or 1/wholeShare of the bytes reserved; or 1/requestShare of a request.
-	chunkShare   = 192
-	maxChunk     = 32 << 20
-	wholeShare   = 64
-	wholePages   = 4
+	// compromise. A request of at most 1/wholeShare of the bytes reserved, and longPages, gets one chunk, since
+	// its memory is used as one block. Else a chunk has 1/chunkShare of the bytes reserved, up to longPages; or, for
+	// a longer request, up to that share or shortPages, or 1/requestShare of the request.
+	chunkShare   = 64
+	wholeShare   = 72
 	requestShare = 5
+	shortPages   = 4
+	longPages    = 16
 )
 
 // ChunkBytes returns the size of the chunks for bytes of new memory, where reserved
 // bytes are reserved.
 func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
-	if s.Whole {
+	share, long := reserved/chunkShare, longPages*s.Page
+	if s.Whole || bytes > 0 && bytes <= min(reserved/wholeShare, long) {
 		return bytes
 	}
-	most := max(min(reserved/chunkShare, maxChunk), min(bytes, max(reserved/wholeShare, wholePages*s.Page)), bytes/requestShare)
+	most := max(min(share, long), min(bytes, max(share, shortPages*s.Page)), bytes/requestShare)
 	size := s.Page
 	for 2*size <= most {
 		size *= 2
