@@ -51,6 +51,20 @@ var memoryCases = []faultCase{
 		s.keep(s.Fill(s.memory, 0, 512, 1), s.Kept(o))
 		s.handOut(s.memory, 512)
 	}},
+	{"Free that failed of memory that is gone", "some of them are not allocated", func(s *script) {
+		o := s.handOut(s.memory, 512)
+		s.Synchronize()
+		s.Freeing(o)
+		s.keep(s.Free(s.memory), s.Kept(o))
+	}},
+	{"Free that failed while asleep", "", func(s *script) {
+		o := s.handOut(s.memory, 512)
+		s.Synchronize()
+		s.Sleep()
+		s.keep(s.Free(s.memory))
+		s.Freeing(o)
+		s.keep(s.Kept(o))
+	}},
 	{"work that is waited for", "", func(s *script) {
 		o := s.handOut(s.memory, 512)
 		s.keep(s.Await(o, 2, nil))
