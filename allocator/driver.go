@@ -41,9 +41,10 @@ type Driver interface {
 	FreeEvent(event uintptr) error
 }
 
-// deviceMemory is the result of Driver.MemInfo.
+// deviceMemory is the last result of Driver.MemInfo.
 type deviceMemory struct {
 	free, total int64 // bytes
+	reserved    int64 // bytes of the pool at that time
 	err         error
 }
 

@@ -174,7 +174,7 @@ func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
 
 // addChunks adds bytes of new memory to the request's heap. If a call fails, it returns the new chunks to the
 // driver, and adds those that the driver does not take back. It creates several chunks only if the device has
-// memory for all, so that it does not take memory that others need.
+// memory for all, as far as the pool knows, so that it does not take memory that others need.
 func (p *Pool) addChunks(r *request, bytes int64) error {
 	s := p.space
 	if p.beyondLimit(bytes) {
@@ -189,7 +189,7 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	p.reserved = s.Held
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	if len(made) > 0 {
-		r.device = nil
+		r.asked = false
 		r.heap.mu.Lock()
 		defer r.heap.mu.Unlock()
 		r.heap.noteChange()

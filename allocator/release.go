@@ -225,9 +225,7 @@ func (p *Pool) collect(r *request, bytes int64) {
 func (p *Pool) makeRoom(r *request, keep int64) {
 	before := p.reserved
 	r.note(undo.First(p.release(max(keep, 0))))
-	if p.reserved < before {
-		r.device = nil
-	}
+	r.asked = r.asked && p.reserved >= before
 }
 
 // canRelease reports whether the memory that the pool may release can be enough for a request: of whole chunks all
@@ -350,18 +348,21 @@ func (p *Pool) chooseLeaving(r *request) error {
 
 // memInfo asks the driver for its free bytes, once for a request that neither takes nor releases memory.
 func (p *Pool) memInfo(r *request) deviceMemory {
-	if r.device == nil {
-		var d deviceMemory
+	if d := &p.device; !r.asked {
 		d.free, d.total, d.err = p.driver.MemInfo()
-		r.device = &d
+		d.reserved, r.asked = p.reserved, true
 	}
-	return *r.device
+	return p.device
 }
 
-// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may.
+// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may. It
+// does not ask the driver while the pool grows by less than half of what was free at the last answer.
 func (p *Pool) noRoom(r *request, bytes, back int64) error {
 	if p.beyondLimit(bytes - back) {
 		return errLimit
+	}
+	if grown := p.reserved - p.device.reserved; !p.full && grown >= 0 && grown+bytes-back < p.device.free/2 {
+		return nil
 	}
 	if d := p.memInfo(r); d.err == nil && d.total > 0 && bytes > d.free+back {
 		return errFull
@@ -390,14 +391,9 @@ func (p *Pool) passLimit(r *request) error {
 }
 
 // refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
-// examines few heaps, and makes only driver calls that precede growth anyway.
+// examines few heaps, and at most asks the driver for its free bytes.
 func (p *Pool) refuseEarly(r *request) error {
-	back := p.idle()
-	switch {
-	case r.size <= back:
-	case p.beyondLimit(r.size - back):
-		return p.refuse(r, errLimit)
-	case p.full || r.size > p.space.ChunkBytes(r.size, p.reserved):
+	if back := p.idle(); r.size > back {
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}

@@ -173,3 +173,48 @@ func TestCollectionSettles(t *testing.T) {
 		}
 	}
 }
+
+// TestAsksWhatIsFree has a pool grow by requests that need several chunks each. The pool asks for the free bytes of
+// the device once for each time that they halve, and again after the driver refused memory that another program took.
+func TestAsksWhatIsFree(t *testing.T) {
+	const mib, block = 1 << 20, 40 << 20
+	for _, c := range []struct {
+		device, taken int64 // bytes of the device, and of the other program after half of the requests
+		requests, ask int   // with memory, and calls of MemInfo for them
+	}{
+		{device: 16 << 30, requests: 100, ask: 1},
+		{device: 5 << 30, requests: 100, ask: 3},
+		{device: 16 << 30, taken: 14 << 30, requests: 40, ask: 1},
+	} {
+		r := newRigOn(t, allocatortest.NewFake(c.device), allocator.PoolOptions{})
+		var blocks []allocator.Block
+		var other uintptr
+		for i := range c.requests {
+			blocks = append(blocks, r.alloc(block, 1))
+			if c.taken > 0 && i == c.requests/2 {
+				var err error
+				other, err = r.fake.Malloc(c.taken)
+				r.must(err)
+			}
+		}
+		if got := r.fake.Calls("MemInfo"); got > c.ask {
+			t.Errorf("a device of %d MiB: %d calls of MemInfo, want at most %d", c.device/mib, got, c.ask)
+		}
+		before := r.Stats().Reserved
+		for range 2 {
+			var full *allocator.OutOfMemoryError
+			left := c.device - before - c.taken
+			if _, err := r.Alloc(left+block, 1, "too much"); !errors.As(err, &full) || full.DeviceFree != left {
+				t.Errorf("a device of %d MiB: error %v for more than the %d bytes left", c.device/mib, err, left)
+			}
+		}
+		if got := r.Stats().Reserved; got != before {
+			t.Errorf("a device of %d MiB: %d bytes reserved, %d before a request failed", c.device/mib, got, before)
+		}
+		if other != 0 {
+			r.must(r.fake.Free(other))
+		}
+		r.freeAll(blocks, 1)
+		r.close()
+	}
+}

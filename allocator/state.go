@@ -60,6 +60,7 @@ type Pool struct {
 
 	reserved, peakReserved int64 // bytes
 	threshold              int64 // bytes, of opt.GCThreshold
+	device                 deviceMemory
 	collected              collection
 	// pastPeak is an upper bound of the bytes allocated at any time before the last release of a
 	// stream.
@@ -363,11 +364,11 @@ type request struct {
 	refusal  error      // the driver's first error of these
 
 	// Growth:
-	missing   int64         // bytes beyond those of unused chunks
-	allocated int64         // bytes of all blocks, with the request's, if they were counted
-	device    *deviceMemory // nil: not asked yet
-	driverErr error         // why the driver has no more memory
-	enough    int64         // a limit known to be enough for this request; 0: not known
+	missing   int64 // bytes beyond those of unused chunks
+	allocated int64 // bytes of all blocks, with the request's, if they were counted
+	asked     bool  // the driver has told Pool.device since the request last took or released memory
+	driverErr error // why the driver has no more memory
+	enough    int64 // a limit known to be enough for this request; 0: not known
 }
 
 // upkeepCalls is the number of driver calls of a request that only query work or unmap stitches.

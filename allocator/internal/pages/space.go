@@ -153,9 +153,9 @@ const (
 	zonesOfASize = 256
 
 	// A chunk costs the driver the same time at any size, but only whole chunks can move. Its size is a
-	// compromise. A request of at most 1/wholeShare of the bytes reserved, and longPages, gets one chunk, since
-	// its memory is used as one block. Else a chunk has 1/chunkShare of the bytes reserved, up to longPages; or, for
-	// a longer request, up to that share or shortPages, or 1/requestShare of the request.
+	// compromise. A request of up to 1/wholeShare of the bytes reserved, and longPages, gets one chunk, since its
+	// memory is used as one block. A longer request gets chunks of up to 1/chunkShare of the bytes reserved or
+	// shortPages, or of 1/requestShare of the request. Requests that share chunks get 1/chunkShare, up to longPages.
 	chunkShare   = 64
 	wholeShare   = 72
 	requestShare = 5
@@ -163,8 +163,7 @@ const (
 	longPages    = 16
 )
 
-// ChunkBytes returns the size of the chunks for bytes of new memory, where reserved
-// bytes are reserved.
+// ChunkBytes returns the size of the chunks for bytes of new memory when reserved bytes are reserved.
 func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
 	share, long := reserved/chunkShare, longPages*s.Page
 	if s.Whole || bytes > 0 && bytes <= min(reserved/wholeShare, long) {
