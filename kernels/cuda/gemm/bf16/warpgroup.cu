@@ -20,10 +20,10 @@ template <int LAYOUT>
 struct Bf16 {
   // A wgrad reads and writes 10 bytes a weight.
   static constexpr bool PAIRS = true, BETWEEN = LAYOUT != TN;
-  static constexpr int TURNS = LAYOUT == TN ? 2 : 1, MEMORY_NS = LAYOUT == TN ? 9500 : 0;
+  static constexpr int TURNS = LAYOUT == TN ? 2 : 1, MEMORY_NS = LAYOUT == TN ? 7000 : 0, STORE_NS = LAYOUT == TN ? 3000 : 0;
 
   template <int N, int SPLIT_K, int TURNS = 1>
-  struct Policy : Stages<sizeof(bf16), false, LAYOUT != TN, LAYOUT == NT, N, SPLIT_K, false, kib_of(N), TURNS> {
+  struct Policy : Stages<sizeof(bf16), false, LAYOUT != TN, LAYOUT == NT, N, SPLIT_K, false, (TURNS > 1 ? KIB_IN_TURNS : kib_of(N)), TURNS> {
     using Beside = Policy;
     using Consumer = Bf16Consumer<LAYOUT, Policy>;
     static constexpr TileFormat FORMAT = TileFormat::SWIZZLE_128B_BF16;
@@ -72,9 +72,9 @@ __device__ inline void merge_quad(uint2 &x, uint2 &y) {
 // well, so that it has columns 4q to 4q+3.
 template <int LAYOUT, typename P>
 struct Bf16Consumer {
-  // COLUMNS are those that this CTA stores, BATCH of ROWS of a lane's two rows at a time. Registers hold what two
-  // batches read.
-  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = LAYOUT == TN || COLUMNS % 64 ? 32 : 64, ROWS = P::TURNS > 1 ? 1 : 2;
+  // COLUMNS are those that this CTA stores, BATCH of a lane's two rows at a time. Registers hold what two batches
+  // read.
+  static constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = LAYOUT == TN || COLUMNS % 64 ? 32 : 64;
 
   const int thread = (threadIdx.x - WARPGROUP) % (CONSUMERS * WARPGROUP), lane = thread % 32, q = lane % 4;
   float d[P::N / 2];  // wgmma's accumulators
@@ -104,7 +104,7 @@ struct Bf16Consumer {
   __device__ void multiply(Pipeline<P> &pipeline, const Tile<P> &tile, const Gemm &gemm) {
     pipeline.wait_full();
     int before = multiply_k_tile<true>(pipeline);
-    prefetch_source(tile, gemm);
+    if (P::TURNS == 1) prefetch_source(tile, gemm);
     __syncwarp();  // wgmma needs all lanes
     for (int k_tiles = tile.k_tiles() - 1; k_tiles > 0; k_tiles--) {
       pipeline.wait_full();
@@ -147,19 +147,19 @@ struct Bf16Consumer {
   // Source is what the epilogue reads for a batch: in TN float4s, in NT chunks of bf16.
   using Chunk = typename std::conditional<LAYOUT == TN, float4, uint4>::type;
   static constexpr int CHUNK = LAYOUT == TN ? 16 : 32;  // columns of four lanes
-  using Source = Chunk[ROWS][BATCH / CHUNK];
+  using Source = Chunk[2][BATCH / CHUNK];
 
-  // load reads the source of a batch of columns from first on and of rows from o0 on.
-  __device__ void load(Source &source, const Gemm &g, const Rows &rows, int first, int o0) const {
+  // load reads the source of a batch of columns from first on.
+  __device__ void load(Source &source, const Gemm &g, const Rows &rows, int first) const {
     if constexpr (LAYOUT != NN) {
       if (g.epilogue == KERNELS_NONE) return;
 #pragma unroll
-      for (int i = 0; i < ROWS; i++) {
-        const int o = o0 + i, own = CHUNK / 4 * q, columns = rows.columns[o] - own;
+      for (int o = 0; o < 2; o++) {
+        const int own = CHUNK / 4 * q, columns = rows.columns[o] - own;
         const Chunk *from = LAYOUT == TN ? (const Chunk *)(g.c + rows.at[o] + own) : (const Chunk *)((const bf16 *)g.y + rows.at[o] + own);
 #pragma unroll
         for (int j = 0; j < BATCH / CHUNK; j++)
-          if (first + CHUNK * j < columns) source[i][j] = __ldcg(from + (first / CHUNK + j) * 4);
+          if (first + CHUNK * j < columns) source[o][j] = __ldcg(from + (first / CHUNK + j) * 4);
       }
     }
   }
@@ -203,27 +203,48 @@ struct Bf16Consumer {
   }
 
   // store_batch applies the epilogue to a batch and stores it.
-  __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first, int o0) const {
+  __device__ void store_batch(const Source &source, const Gemm &g, const Rows &rows, int first) const {
 #pragma unroll
-    for (int o = 0; o < ROWS; o++)
+    for (int o = 0; o < 2; o++)
 #pragma unroll
       for (int i = 0; i < BATCH / 32; i++)
-        if constexpr (LAYOUT == TN) store_wgrad(source[o] + 2 * i, g, rows, first + 32 * i, o0 + o);
-        else store_values(source[o][i], g, rows, first + 32 * i, o0 + o);
+        if constexpr (LAYOUT == TN) store_wgrad(source[o] + 2 * i, g, rows, first + 32 * i, o);
+        else store_values(source[o][i], g, rows, first + 32 * i, o);
   }
 
   // store applies the epilogue to the tile and stores it. What a batch reads is loaded before the batch ahead
   // of it is stored: a load behind a store waits for it.
   __device__ void store(const Gemm &g, int m0, int n0) const {
     Rows rows(g, m0 + thread / 32 * 16 + lane / 4, n0 + first_column());
-    constexpr int HALVES = 2 / ROWS, BATCHES = COLUMNS / BATCH * HALVES;
     Source source[2] = {};
-    load(source[0], g, rows, 0, 0);
+    load(source[0], g, rows, 0);
 #pragma unroll
-    for (int i = 0; i < BATCHES; i++) {
-      if (i + 1 < BATCHES) load(source[(i + 1) % 2], g, rows, (i + 1) / HALVES * BATCH, (i + 1) % HALVES);
-      store_batch(source[i % 2], g, rows, i / HALVES * BATCH, i % HALVES);
+    for (int i = 0; i < COLUMNS; i += BATCH) {
+      if (i + BATCH < COLUMNS) load(source[(i / BATCH + 1) % 2], g, rows, i + BATCH);
+      store_batch(source[i / BATCH % 2], g, rows, i);
     }
+  }
+
+  // store_in_turn is store with a source that TMA loads.
+  __device__ void store_in_turn(Pipeline<P> &pipeline, const Gemm &g, int m0, int n0) const {
+    const int row = thread / 32 * 16 + lane / 4;
+    const bool fused = g.epilogue != KERNELS_NONE;
+    Rows rows(g, m0 + row, n0);
+#pragma unroll
+    for (int slab = 0; slab < P::SOURCE_SLABS; slab++) {
+      Source source = {};
+      if (fused) {
+        pipeline.wait_source(slab);
+        const float4 *line = (const float4 *)(pipeline.source(slab) + row * P::LINE);
+#pragma unroll
+        for (int o = 0; o < 2; o++)
+#pragma unroll
+          for (int j = 0; j < 2; j++) source[o][j] = line[o * P::LINE / 2 + (4 * j + q ^ row % 8)];
+      }
+      store_batch(source, g, rows, 32 * slab);
+      if (fused) pipeline.release_source(slab);
+    }
+    pipeline.sources += fused;
   }
 };
 

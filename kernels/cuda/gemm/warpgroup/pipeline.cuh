@@ -7,8 +7,9 @@
 //   Beside          the Policy for GEMMs with Gemm::beside
 //
 // A CTA computes tiles of TILE_M×N one after the other, or in TURNS: two groups of consumers have every other
-// tile, and one multiplies while the other stores. k-tiles, whose lines are 128 bytes as the swizzle is, pass
-// through a pipeline in shared memory. Each stage has three mbarriers:
+// tile, and one multiplies while the other stores. TMA loads what their epilogues read as well, in slabs of 32
+// columns. k-tiles, whose lines are 128 bytes as the swizzle is, pass through a pipeline in shared memory. Each
+// stage has three mbarriers:
 //
 //   threads                                                                   mbarrier whose phase they end
 //   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
@@ -40,12 +41,12 @@ inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m,
 
 // KIB is how many KiB stages take, and KIB_BESIDE those of a forward GEMM beside an exchange. The four stages
 // of 160 and of 192 columns take at most KIB_BETWEEN, always beside an exchange.
-constexpr int KIB = 192, KIB_BESIDE = 144, KIB_BETWEEN = 160;
+constexpr int KIB = 192, KIB_BESIDE = 144, KIB_BETWEEN = 160, KIB_IN_TURNS = 160;
 constexpr int kib_of(int n) { return n == 160 || n == 192 ? KIB_BETWEEN : KIB; }
 
 // Stages has the sizes of a tile, of N columns, and of its pipeline. SPLIT_K CTAs share the k of a tile.
 // ELEMENT is the bytes of an element of a and b. X3 is 3xtf32. SLICES: TMA stores c, from buffers behind the
-// stages.
+// stages. In turns there is the source of an epilogue.
 template <int ELEMENT, bool X3_, bool A_K_, bool B_K_, int N_, int SPLIT_K_, bool SLICES, int KIB_ = kib_of(N_), int TURNS_ = 1>
 struct Stages {
   using Maps = typename std::conditional<SLICES, OutputMaps, NoOutputMaps>::type;
@@ -61,8 +62,9 @@ struct Stages {
   // 1024 to align the first stage.
   static constexpr int A = LINE * M, B = B_K ? LINE * N : SLABS_B * SLAB, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0),
                        STAGES = (KIB_ << 10) / STAGE;
-  static constexpr int OUTPUT = STAGES * STAGE, BARRIERS = OUTPUT + (SLICES ? CONSUMERS * SLICE_BUFFERS * SLICE : 0);
-  static constexpr int BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
+  static constexpr int SOURCE_SLAB = LINE * M, SOURCE_SLABS = TURNS > 1 ? N *int(sizeof(float)) / LINE : 0;
+  static constexpr int OUTPUT = STAGES * STAGE, BARRIERS = OUTPUT + (SLICES ? CONSUMERS * SLICE_BUFFERS * SLICE : SOURCE_SLABS * SOURCE_SLAB);
+  static constexpr int BYTES = 1024 + BARRIERS + (3 * STAGES + (TURNS + 1) * SOURCE_SLABS) * int(sizeof(Mbarrier));
   // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
   static constexpr int RASTER_M = 16;
   static_assert(TURNS == 1 || (SPLIT_K == 1 && !X3), "consumers that take turns meet nobody else");
@@ -81,7 +83,9 @@ int prepare(TmaGemm &out, const Gemm &g) {
   static_cast<Gemm &>(out) = g;
   Extents e = P::extents(g);
   int code = encode_operand<P>(out.map[0], P::a(g), P::A_K, e.m, e.k, P::M);
-  return code ? code : encode_operand<P>(out.map[1], P::b(g), P::B_K, e.n, e.k, P::N);
+  if (!code) code = encode_operand<P>(out.map[1], P::b(g), P::B_K, e.n, e.k, P::N);
+  if (code || P::TURNS == 1) return code;
+  return encode<2>(out.map[2], g.c, {{g.n, 1, P::LINE / int(sizeof(float))}, {g.m, g.n, P::M}}, TileFormat::SWIZZLE_128B);
 }
 
 // Tile is the index-th tile of a group: its GEMM, its first row and column, and this CTA's k-tiles of it.
@@ -108,15 +112,20 @@ template <typename P>
 struct Pipeline {
   char *stages;
   Mbarrier *full, *lo_full, *empty;
+  Mbarrier *source_full, *source_empty;  // of each slab, and source_full of each turn
   int stage = 0, phase = 0;
+  int sources = 0;    // tiles whose source this thread has loaded or read
   bool more = false;  // in turns: another group of consumers has the next tile
 
   __device__ explicit Pipeline(char *shared)
-      : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), lo_full(full + P::STAGES), empty(lo_full + P::STAGES) {}
+      : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), lo_full(full + P::STAGES), empty(lo_full + P::STAGES),
+        source_full(empty + P::STAGES), source_empty(source_full + P::TURNS * P::SOURCE_SLABS) {}
 
   __device__ void start() {
     if (threadIdx.x == 0) {
       for (int i = 0; i < P::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(lo_full + i, LO_WARPS), mbarrier_init(empty + i, WARPS);
+      for (int i = 0; i < P::TURNS * P::SOURCE_SLABS; i++) mbarrier_init(source_full + i, 1);
+      for (int i = 0; i < P::SOURCE_SLABS; i++) mbarrier_init(source_empty + i, WARPS);
       fence_mbarrier_init();
     }
     __syncthreads();
@@ -174,6 +183,30 @@ struct Pipeline {
       load_operand<P::B_K, P::N>(stage_base() + P::A, g.map[1], tile.n0, k, barrier);
     }
   }
+
+  // load_source loads the slabs of a tile's source, each once all warps have read that of the tile before. One
+  // thread calls it.
+  __device__ void load_source(const Group<TmaGemm> &group, int index, int turn) {
+    Tile<P> tile(group, index);
+    const TmaGemm &g = group.gemms[tile.gemm];
+    if (g.epilogue == KERNELS_NONE) return;
+    for (int i = 0; i < P::SOURCE_SLABS; i++) {
+      Mbarrier *barrier = source_full + turn * P::SOURCE_SLABS + i;
+      mbarrier_wait(source_empty + i, sources + 1);  // phase sources - 1
+      mbarrier_arrive_expect_tx(barrier, P::SOURCE_SLAB);
+      tma_load(source(i), g.map[2], tile.n0 + i * (P::LINE / int(sizeof(float))), tile.m0, barrier);
+    }
+    sources++;
+  }
+
+  __device__ char *source(int slab) const { return stages + P::OUTPUT + slab * P::SOURCE_SLAB; }
+  __device__ void wait_source(int slab) const { mbarrier_wait(source_full + turn() * P::SOURCE_SLABS + slab, sources); }
+  // release_source lets TMA write to a slab that this warp has read. The fence orders its reads before TMA's writes.
+  __device__ void release_source(int slab) const {
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(source_empty + slab);
+  }
 };
 
 // write_lo_b writes this thread's share of the lo of b, what truncation drops, behind each k-tile's b.
@@ -226,9 +259,10 @@ __device__ void compute_tiles(const Group<TmaGemm> &group, int begin, int end, c
   int first = begin + blockIdx.x / P::SPLIT_K, step = gridDim.x / P::SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
     setmaxnreg_dec<P::LOADER_REGISTERS>();
-    for (int tile = first; tile < end; tile += step) {
-      if (threadIdx.x == 0) pipeline.load(group, tile);
-      if (P::X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
+    for (int i = first, n = 0; i < end; i += step, n++) {
+      if (threadIdx.x == 0) pipeline.load(group, i);
+      if (P::X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, i).k_tiles());
+      if (P::TURNS > 1 && threadIdx.x == 32) pipeline.load_source(group, i, n % P::TURNS);
     }
     if (P::SPLIT_K > 1) {
       __syncwarp();
@@ -251,7 +285,8 @@ __device__ void compute_tiles(const Group<TmaGemm> &group, int begin, int end, c
       }
       consumer.multiply(pipeline, tile, g);
       if constexpr (P::SPLIT_K > 1) reduce_split_k<P>(consumer.d, (float *)pipeline.stages);
-      consumer.store(g, tile.m0, tile.n0);
+      if constexpr (P::TURNS > 1) consumer.store_in_turn(pipeline, g, tile.m0, tile.n0);
+      else consumer.store(g, tile.m0, tile.n0);
       __syncwarp();  // lanes past the last row may return from store early
     }
     consumer.finish();
@@ -320,10 +355,11 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count) {
 // Times estimates how long tiles of a Family take: waves × (k-tiles × ns of a k-tile + ns of a tile's start
 // and end), by figures of an H200 in tf32, whose k-tiles have as many bytes and take as long as those of
 // bf16. A k-tile of 3xtf32 takes three times as long, and registers limit its N to 128. In split-K a CTA
-// computes one tile only, so all must be one wave.
+// computes one tile only, so all must be one wave, and each CTA must have a k-tile.
 //
 // MEMORY_NS is how long memory takes for what all SMs read and write of a tile of 128 columns when they end
-// it. Where that is longer than they multiply, they wait for it.
+// it. Where that is longer than they multiply, they wait for it. STORE_NS is how much longer than others they take
+// to end it. In turns they multiply meanwhile.
 template <typename Family>
 struct Times {
   template <int N, int SPLIT_K>
@@ -331,6 +367,7 @@ struct Times {
   using P = Policy<128, 1>;
   static constexpr int64_t NEVER = INT64_MAX / 100, SECOND_LAUNCH = 5000;
   static constexpr int K_TILE_NS = 370, START_NS = 4000;  // of 128 columns
+  static constexpr int K_TILE_IN_TURNS_NS = 390, TURNS_NS = 9000;
 
   // A Plan is a way to launch all, and its estimated time.
   struct Plan {
@@ -340,19 +377,27 @@ struct Times {
 
   const Gemm *g;
   int count;
-  int64_t k_tiles = 0, sms = device().sms;  // k_tiles: the most that a tile has
+  int64_t k_tiles = 0, fewest = INT64_MAX, sms = device().sms;  // k_tiles: the most that a tile has
 
   Times(const Gemm *first, int n) : g(first), count(n) {
-    for (int i = 0; i < n; i++) k_tiles = std::max<int64_t>(k_tiles, ceil_div(g[i].k, P::K));
+    for (int i = 0; i < n; i++) {
+      int64_t own = ceil_div(g[i].k, P::K);
+      k_tiles = std::max(k_tiles, own), fewest = std::min(fewest, own);
+    }
   }
 
   // ns returns the time of tiles of N columns. 64, 128 and 256 columns were measured, others are between.
   int64_t ns(int64_t tiles, int n, int split_k) const {
-    if (split_k > 1 && tiles * split_k > ctas_at_once(split_k)) return NEVER;
+    if (split_k > 1 && (tiles * split_k > ctas_at_once(split_k) || fewest < split_k)) return NEVER;
     int k_tile = std::max(250, K_TILE_NS + (n - 128) * 35 / 16);
-    int start_and_end = START_NS + (n - 128) * 125 / 8 + (split_k > 1 ? 1000 + 500 * split_k : 0);
+    int start_and_end = START_NS + (n - 128) * 125 / 8 + Family::STORE_NS * n / 128 + (split_k > 1 ? 1000 + 500 * split_k : 0);
     int64_t multiplies = ceil_div(k_tiles, split_k) * k_tile * (P::X3 ? 3 : 1), memory = Family::MEMORY_NS * n * std::min(tiles, sms) / (128 * sms);
     return ceil_div(tiles * split_k, sms) * (std::max(multiplies, memory) + start_and_end);
+  }
+
+  // ns_in_turns returns that of tiles of 128 columns in turns, of which an SM has two at least.
+  int64_t ns_in_turns(int64_t tiles) const {
+    return tiles > sms ? ceil_div(tiles, sms) * std::max<int64_t>(k_tiles * K_TILE_IN_TURNS_NS, Family::MEMORY_NS) + TURNS_NS : NEVER;
   }
 
   template <int N, int SPLIT_K>
@@ -363,9 +408,8 @@ struct Times {
 };
 
 // launch_fastest chooses the Policies of a Family with the least estimated time: all tiles of one width, or of
-// 128 columns with the last wave in split-K. A Family may have tiles BETWEEN 128 and 256 columns, PAIRS of
-// CTAs that share 64, and consumers in TURNS, which compute several tiles of 128 columns no slower than others.
-// A second launch must save a tenth, since these are estimates.
+// 128 columns with the last wave in split-K. A Family may have tiles BETWEEN 128 and 256 columns, also shared by two
+// CTAs, PAIRS of CTAs that share 64, and consumers in TURNS. A second launch must save a tenth, since these are estimates.
 template <typename Family>
 int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   using T = Times<Family>;
@@ -378,9 +422,10 @@ int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
     times.template consider<256, 1>(best);
   }
   if constexpr (Family::PAIRS) times.template consider<64, 2>(best);
+  if constexpr (Family::BETWEEN && !P::X3) times.template consider<192, 2>(best);
   const int64_t tiles = group_tiles<P>(g, count), whole = tiles / times.sms * times.sms, rest = tiles - whole;
   if constexpr (Family::TURNS > 1)
-    if (tiles > times.sms && best.launch == launch_policy<P>) best.launch = launch_policy<typename Family::InTurns>;
+    if (int64_t t = times.ns_in_turns(tiles); t < best.ns) best = {t, launch_policy<typename Family::InTurns>};
   int64_t pair = times.ns(rest, 128, 2), four = times.ns(rest, 128, 4);
   int64_t split = (whole ? times.ns(whole, 128, 1) + T::SECOND_LAUNCH : 0) + std::min(pair, four);
   if (!rest || 10 * split >= (whole ? 9 : 10) * best.ns) return best.launch(stream, g, count);

@@ -30,7 +30,7 @@ struct Consumer;
 template <int LAYOUT, bool X3>
 struct Tf32 {
   static constexpr bool PAIRS = LAYOUT != TN, BETWEEN = LAYOUT != TN;
-  static constexpr int TURNS = 1, MEMORY_NS = 0;
+  static constexpr int TURNS = 1, MEMORY_NS = 0, STORE_NS = 0;
 
   template <int N, int SPLIT_K, int KIB_ = kib_of(N)>
   struct Policy : Stages<sizeof(float), X3, LAYOUT == NT, true, N, SPLIT_K, LAYOUT != TN, KIB_> {
