@@ -119,7 +119,7 @@ func (o *shapesOf) Weights(tag string, h *tensor.Dense) (device.Tensor, error) {
 }
 
 // TestHiddenWidthIsRounded copies weights to the device, where hidden layers are as wide as
-// the next multiple of four, or of eight in bf16, and back.
+// the next multiple of 16 bytes, or of up to 128 where that adds little, and back.
 func TestHiddenWidthIsRounded(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		o := &shapesOf{Device: l.device(plain)}
@@ -128,10 +128,16 @@ func TestHiddenWidthIsRounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		width := 36
+		widths := map[int]int{34: 36, 784: 784, 1000: 1008, 3000: 3008, 5000: 5024}
 		if l.bf16 {
-			width = 40
+			widths[34], widths[5000] = 40, 5056
 		}
+		for units, want := range widths {
+			if got := o.Width(units); got != want {
+				t.Errorf("%d units are padded to %d, want %d", units, got, want)
+			}
+		}
+		width := widths[34]
 		if want := []tensor.Shape{{7, width}, {width, width}, {width, 10}}; !reflect.DeepEqual(o.shapes, want) {
 			t.Errorf("weights of shapes %v on the device, want %v", o.shapes, want)
 		}

@@ -9,11 +9,16 @@ import (
 	"mlpool/kernels/ref"
 )
 
-// Width returns units, rounded up so that rows of values are whole multiples of 16 bytes, which a GPU reads
-// faster.
+// Width returns units, rounded up so that rows of values are whole lines of 128 bytes, or whole multiples of 64 or 32
+// bytes, if that adds at most one unit in 64, or else of 16 bytes. A GPU reads them faster.
 func (d *Device) Width(units int) int {
-	whole := 16 / d.values.Size()
-	return (units + whole - 1) / whole * whole
+	size := d.values.Size()
+	for _, bytes := range []int{128, 64, 32} {
+		if padded := roundUp(units, bytes/size); 64*(padded-units) <= units {
+			return padded
+		}
+	}
+	return roundUp(units, 16/size)
 }
 
 // Weights is FromDense of float32 weights, which operations may keep a copy of, rounded to values.
