@@ -317,6 +317,12 @@ class Work(unittest.TestCase):
             self.assertIn("peers_jax", command(7)["missing"])
 
 
+def padded(width, value):
+    """The width of a hidden layer on the device, as Width of package device pads rows of values of that many bytes."""
+    widths = [-(-width // n) * n for n in (128 // value, 64 // value, 32 // value, 16 // value)]
+    return next((n for n in widths if 64 * (n - width) <= width), widths[-1])
+
+
 class Sweep(unittest.TestCase):
     def args(self, **values):
         known = {"sweep": 200, "seed": 1, "gpus": 1, "samples": 60000, "validated": 10000, "pixels": 784, "epochs": 7}
@@ -342,6 +348,8 @@ class Sweep(unittest.TestCase):
         self.assertEqual(sorted(p.bound for p in bounds), sorted(name for name, *_ in peers_sweep.BOUNDS))
         for probe in bounds:
             self.assertEqual(sum(a != b for a, b in zip(*probe.shapes)), 1, probe)
+            for value in {2 if p == "bf16" else 4 for p in probe.precisions}:
+                self.assertEqual(len({(padded(width, value), *rest) for width, *rest in probe.shapes}), 2, probe)
         self.assertEqual(len([p for p in peers_sweep.probes_of(self.args(gpus=2)) if "Bytes" in p.bound]), 2)
 
     def test_compared(self):

@@ -21,7 +21,7 @@ type streams struct {
 	waits   atomic.Int32 // calls that may wait for the device
 	refused atomic.Bool  // a call that may not wait was refused an event since a request last failed
 	owed    atomic.Int32 // how much waits is too high, since a request would fail
-	idle    atomic.Bool  // all work is done, since the program destroys the pool
+	idle    atomic.Bool  // the program destroys the pool, so all work is done
 }
 
 // mayBeGone has streams of PyTorch that others created, and so may destroy.
@@ -53,7 +53,7 @@ func handleOf(stream uintptr) uintptr { return uintptr(C.entry_handle(C.uintptr_
 
 func (d lasting) RecordEvent(event, stream uintptr) error {
 	switch {
-	case d.streams.idle.Load(): // what an event was recorded after before is done
+	case d.streams.idle.Load(): // the work that the event marked before is done
 		return nil
 	case d.lasts(stream):
 		return d.Driver.RecordEvent(event, handleOf(stream))

@@ -43,7 +43,7 @@ func (t *table) add(e *entry) uint32 {
 		s.entries = append(s.entries, entry{})
 	}
 	to := &s.entries[place]
-	to.block, to.from, to.shared = e.block, e.from, e.shared // faster than a copy of the whole, which waits for its parts
+	to.block, to.from, to.shared = e.block, e.from, e.shared // *to = *e would wait for the stores of these parts
 	s.mu.Unlock()
 	return uint32(place)<<shardBits | uint32(number)
 }

@@ -70,9 +70,11 @@ func (s *suite) transposes() {
 	if d, onGPU := s.impl.(cuda); onGPU {
 		// Enough work for warpgroup MMA, in tiles that are cut off on all sides: as many as SMs, for
 		// tf32 of 256 columns; more; and so few that CTAs share one.
-		large := [][3]int{{1604, 2052, 260}, {260, 2052, 1604}, {2060, 2580, 260}, {1000, 784, 516}, {256, 784, 1028}, {264, 776, 5128}}
-		// Few rows by large weights: of those that are not whole float4, and in tiles of 192 that two CTAs share.
-		large = append(large, [][3]int{{129, 1032, 1536}, {192, 4300, 2048}, {255, 1028, 1032}}...)
+		large := [][3]int{
+			{1604, 2052, 260}, {260, 2052, 1604}, {2060, 2580, 260}, {1000, 784, 516}, {256, 784, 1028}, {264, 776, 5128},
+			// Few rows by large weights: rows of dyᵀ that are not whole float4, and tiles of 192 that two CTAs share.
+			{129, 1032, 1536}, {192, 4300, 2048}, {255, 1028, 1032},
+		}
 		switch {
 		case s.slow() && !d.hasWarpgroup(): // no other kernel than at a smaller size
 			large = nil

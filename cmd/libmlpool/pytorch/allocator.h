@@ -76,7 +76,7 @@ struct loan {
 
 // A block is memory that PyTorch holds.
 struct block {
-  block() {} // of a constexpr constructor, GCC makes a slow memset
+  block() {} // not constexpr: GCC would clear the block by a slow memset
 
   size_t bytes = 0; // of which the program requested fewer
   size_t requested = 0;
@@ -146,7 +146,7 @@ struct route {
 };
 
 struct device_state {
-  spinlock counting; // of stats
+  spinlock counting; // of stats and fraction
   DeviceStats stats{};
   std::mutex mutex;
   std::map<Pool, private_pool> pools;
