@@ -409,7 +409,8 @@ struct Times {
 
 // launch_fastest chooses the Policies of a Family with the least estimated time: all tiles of one width, or of
 // 128 columns with the last wave in split-K. A Family may have tiles BETWEEN 128 and 256 columns, also shared by two
-// CTAs, PAIRS of CTAs that share 64, and consumers in TURNS. A second launch must save a tenth, since these are estimates.
+// CTAs, PAIRS of CTAs that share 64, and consumers in TURNS, which leave no shared memory to an exchange of gradients.
+// A second launch must save a tenth, since these are estimates.
 template <typename Family>
 int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   using T = Times<Family>;
@@ -425,7 +426,7 @@ int launch_fastest(uintptr_t stream, const Gemm *g, int count) {
   if constexpr (Family::BETWEEN && !P::X3) times.template consider<192, 2>(best);
   const int64_t tiles = group_tiles<P>(g, count), whole = tiles / times.sms * times.sms, rest = tiles - whole;
   if constexpr (Family::TURNS > 1)
-    if (int64_t t = times.ns_in_turns(tiles); t < best.ns) best = {t, launch_policy<typename Family::InTurns>};
+    if (int64_t t = times.ns_in_turns(tiles); t < best.ns && g[0].epilogue != KERNELS_NONE) best = {t, launch_policy<typename Family::InTurns>};
   int64_t pair = times.ns(rest, 128, 2), four = times.ns(rest, 128, 4);
   int64_t split = (whole ? times.ns(whole, 128, 1) + T::SECOND_LAUNCH : 0) + std::min(pair, four);
   if (!rest || 10 * split >= (whole ? 9 : 10) * best.ns) return best.launch(stream, g, count);
