@@ -233,13 +233,8 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
     check(mlpool_get_stats(p, &now));
     if (d.look) segments = segments_of(device, nullptr);
   }
-  std::lock_guard<spinlock> lock(d.counting);
-  DeviceStats &s = d.stats;
-  auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved) + d.lent;
-  set(s.reserved_bytes[kAll], reserved);
-  s.reserved_bytes[kAll].peak = std::max(s.reserved_bytes[kAll].peak, now.reserved_peak);
   size_t whole[2] = {}, split[2] = {}, split_bytes[2] = {}, waiting[2] = {}, waiting_bytes[2] = {}, small_segments = 0;
-  bool look = d.shared;
+  bool look = false;
   for (const SegmentInfo &seg : segments) {
     look |= !seg.is_expandable;
     whole[seg.is_large] += !seg.is_expandable;
@@ -252,8 +247,13 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
       waiting_bytes[seg.is_large] += b.active && !b.allocated ? b.size : 0;
     }
   }
+  std::lock_guard<spinlock> lock(d.counting);
+  DeviceStats &s = d.stats;
+  auto small = static_cast<size_t>(s.allocated_bytes[kSmallPool].current), reserved = static_cast<size_t>(now.reserved) + d.lent;
+  set(s.reserved_bytes[kAll], reserved);
+  s.reserved_bytes[kAll].peak = std::max(s.reserved_bytes[kAll].peak, now.reserved_peak);
   if (d.look && !segments.empty()) {
-    d.look = look;
+    d.look = look || d.shared || d.lent; // as they are now, not as segments were
     small = small_segments;
   }
   set(s.reserved_bytes[kSmallPool], std::min(small, reserved));
