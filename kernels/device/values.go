@@ -10,11 +10,11 @@ import (
 )
 
 // Width returns units, rounded up so that rows of values are whole lines of 128 bytes, or whole multiples of 64 or 32
-// bytes, if that adds at most one unit in 64, or else of 16 bytes. A GPU reads them faster.
+// bytes, if that adds at most one unit in 100, or else of 16 bytes. A GPU reads them faster.
 func (d *Device) Width(units int) int {
 	size := d.values.Size()
 	for _, bytes := range []int{128, 64, 32} {
-		if padded := roundUp(units, bytes/size); 64*(padded-units) <= units {
+		if padded := roundUp(units, bytes/size); 100*(padded-units) <= units {
 			return padded
 		}
 	}
