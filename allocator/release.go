@@ -391,9 +391,9 @@ func (p *Pool) passLimit(r *request) error {
 }
 
 // refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
-// examines few heaps, and at most asks the driver for its free bytes.
+// examines few heaps, and at most asks the driver for its free bytes. The driver decides about one chunk.
 func (p *Pool) refuseEarly(r *request) error {
-	if back := p.idle(); r.size > back {
+	if back := p.idle(); r.size > back && (p.full || p.beyondLimit(r.size-back) || r.size > p.space.ChunkBytes(r.size, p.reserved)) {
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}

@@ -218,3 +218,22 @@ func TestAsksWhatIsFree(t *testing.T) {
 		r.close()
 	}
 }
+
+// hidden is a device that says that none of its memory is free, as one may whose memory is the host's.
+type hidden struct{ *allocatortest.Fake }
+
+func (hidden) MemInfo() (free, total int64, err error) { return 0, 1 << 30, nil }
+
+// TestDriverDecides requests what takes one call of the driver. The driver decides whether there is memory.
+func TestDriverDecides(t *testing.T) {
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		p := newPool(t, hidden{allocatortest.NewFake(1 << 30)}, allocator.PoolOptions{Segments: kind})
+		b, err := p.Alloc(1<<20, 1, "")
+		if err == nil {
+			err = p.Free(b, 1)
+		}
+		if err := errors.Join(err, p.Close()); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
