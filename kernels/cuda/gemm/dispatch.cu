@@ -72,16 +72,16 @@ bool bf16_wgrad_fits(const Gemm &g) {
 
 bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k > 0 && g.k <= 2048 && bf16_skinny_tiles(g) <= 2 * device().sms; }
 
-// The least multiplications of warpgroup MMA, and the fewest rows of forward and dgrad. 784 × 256 × 784 is 1.6e8,
-// where other kernels are as fast.
+// The least multiplications of warpgroup MMA, the fewest rows of forward and dgrad, and the smallest side of float32
+// weights. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
-constexpr int WARPGROUP_MIN_ROWS = 96;
+constexpr int WARPGROUP_MIN_ROWS = 96, WARPGROUP_MIN_SIDE = 132;
 
 bool warpgroup_large(const Gemm &g) {
-  const int rows = g.layout == TN ? g.k : g.m, weights = std::min(g.n, g.layout == TN ? g.m : g.k);
+  const int rows = g.layout == TN ? g.k : g.m, side = std::min(g.n, g.layout == TN ? g.m : g.k);
   // wgrads of a small batch are in one launch with the classifier's, which needs no transposed dy.
   const int fewest = g.layout == TN ? SMALL_BATCH + 1 : g.precision == KERNELS_TF32X3 ? SMALL_BATCH : WARPGROUP_MIN_ROWS;
-  return g.aligned() && !g.indices && rows >= fewest && weights > SMALL_BATCH && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
+  return g.aligned() && !g.indices && rows >= fewest && side >= WARPGROUP_MIN_SIDE && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
 }
 
 // warpgroup_wgrad_fits does not depend on the group of a wgrad, since kernels_wants_transposed promises that
