@@ -348,9 +348,9 @@ func (p *Pool) chooseLeaving(r *request) error {
 
 // memInfo asks the driver for its free bytes, once for a request that neither takes nor releases memory.
 func (p *Pool) memInfo(r *request) deviceMemory {
-	if d := &p.device; !r.asked {
-		d.free, d.total, d.err = p.driver.MemInfo()
-		d.reserved, r.asked = p.reserved, true
+	if !r.asked {
+		free, total, err := p.driver.MemInfo()
+		p.device, r.asked = deviceMemory{free, total, p.reserved, err}, true
 	}
 	return p.device
 }
