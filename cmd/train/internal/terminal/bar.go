@@ -52,7 +52,12 @@ func (b *bar) set(done int64) error {
 		return b.erase()
 	}
 	line := []rune(text.InLocale(b.line(done, columns-1))) // a terminal may break the line after its last column
-	_, err = b.terminal.WriteString("\r" + string(line[:min(len(line), max(columns-1, 0))]) + eraseBelow + "\r")
+	return b.show(string(line[:min(len(line), max(columns-1, 0))]))
+}
+
+// show replaces the line of the cursor.
+func (b *bar) show(line string) error {
+	_, err := b.terminal.WriteString("\r" + line + eraseBelow + "\r")
 	return err
 }
 
@@ -80,7 +85,4 @@ func (b *bar) line(done int64, columns int) string {
 }
 
 // erase removes the bar.
-func (b *bar) erase() error {
-	_, err := b.terminal.WriteString("\r" + eraseBelow)
-	return err
-}
+func (b *bar) erase() error { return b.show("") }

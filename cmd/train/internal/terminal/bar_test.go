@@ -34,7 +34,8 @@ func TestBarFits(t *testing.T) {
 			}
 		}
 		p.draw(func() error { return p.bar.set(100_000) })
-		if lines, bars := s.Show(); lines != "" || !slices.Equal(bars, []string{""}) || p.err != nil {
+		traintest.OK(t, p.Print(s.Tty, "end\n"))
+		if lines, bars := s.Show(); lines != "end\n" || !slices.Equal(bars, []string{"", ""}) || p.err != nil {
 			t.Errorf("%d columns: after the last step %q, %q, %v", columns, lines, bars, p.err)
 		}
 	}

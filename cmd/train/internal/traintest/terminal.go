@@ -51,7 +51,7 @@ func (s *Terminal) End() {
 }
 
 // aBar is a bar, or nothing in its place: the cursor returns to the start of the line.
-var aBar = regexp.MustCompile(`\r([^\r\n]*)\x1b\[J\r?`)
+var aBar = regexp.MustCompile(`\r([^\r\n]*)\x1b\[J\r`)
 
 // Read reads until End. It returns the lines, and the bars that were drawn one over the other at the end of these
 // lines; the last is what remains.
