@@ -14,11 +14,8 @@ import (
 func TestAsyncOutOfMemoryError(t *testing.T) {
 	f := allocatortest.NewFake(64 << 20)
 	a := allocator.NewAsync(f)
-	b, err := a.Alloc(40<<20, 1, "kept")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = a.Alloc(60<<20, 1, "too much")
+	b := allocFrom(t, a, 40<<20, 1, "kept")
+	_, err := a.Alloc(60<<20, 1, "too much")
 	var oom *allocator.OutOfMemoryError
 	if !errors.As(err, &oom) {
 		t.Fatalf("Alloc beyond the device: %v", err)
@@ -29,9 +26,7 @@ func TestAsyncOutOfMemoryError(t *testing.T) {
 	if text := err.Error(); strings.Contains(text, "fragmentation") || !strings.Contains(text, "help") {
 		t.Errorf("error text %q claims what only the driver knows, or gives no advice", text)
 	}
-	if err := errors.Join(a.Free(b, 1), a.Close(), f.Faults(), f.Leftover()); err != nil {
-		t.Error(err)
-	}
+	ok(t, a.Free(b, 1), a.Close(), f.Faults(), f.Leftover())
 }
 
 // A recordingDriver sees itself to the streams that use a block.
@@ -65,21 +60,15 @@ func TestAsyncTellsOfStreams(t *testing.T) {
 	d := &recordingDriver{Fake: allocatortest.NewFake(64 << 20)}
 	a := allocator.NewAsync(d)
 	b, err := a.Alloc(1000, 1, "shared")
-	if err := errors.Join(err, a.RecordStream(b, 3), a.RecordStream(b, 2), a.RecordStream(b, 3)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err, a.RecordStream(b, 3), a.RecordStream(b, 2), a.RecordStream(b, 3))
 	d.fail = true
 	if err := a.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) || len(d.calls) > 0 {
 		t.Errorf("Free: %v after calls %q, want ErrInjected after none", err, d.calls)
 	}
 	d.fail = false
-	if err := a.Free(b, 2); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, a.Free(b, 2))
 	if want := []string{"record 3", "free 2"}; !slices.Equal(d.calls, want) {
 		t.Errorf("the driver saw %q, want %q", d.calls, want)
 	}
-	if err := errors.Join(a.Close(), d.Faults(), d.Leftover()); err != nil {
-		t.Error(err)
-	}
+	ok(t, a.Close(), d.Faults(), d.Leftover())
 }

@@ -52,10 +52,7 @@ func checkBacking(r *rig, b allocator.Block) (parts int, offset int64) {
 func TestBackingErrors(t *testing.T) {
 	malloc := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
 	virtual := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
-	b, err := malloc.Alloc(1, 1, "malloc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := allocFrom(t, malloc, 1, 1, "malloc")
 	for _, c := range []struct {
 		name string
 		pool *allocator.Pool
@@ -70,9 +67,7 @@ func TestBackingErrors(t *testing.T) {
 			t.Errorf("of %s: %v, %v, want %v", c.name, parts, err, c.want)
 		}
 	}
-	if err := errors.Join(malloc.Free(b, 1), malloc.Close(), virtual.Close()); err != nil {
-		t.Error(err)
-	}
+	ok(t, malloc.Free(b, 1), malloc.Close(), virtual.Close())
 	if _, _, err := virtual.Backing(b); err != allocator.ErrClosed {
 		t.Errorf("after Close: %v", err)
 	}

@@ -69,8 +69,7 @@ func TestFullDevice(t *testing.T) {
 		for _, trim := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/trim=%v", kind, trim), func(t *testing.T) {
 				d := &waits{Fake: allocatortest.NewFake(units * unit)}
-				p := newPool(t, d, allocator.PoolOptions{Segments: kind, MaxSegmentBytes: unit, Slack: 1})
-				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				r := newRigOver(t, d, d.Fake, allocator.PoolOptions{Segments: kind, MaxSegmentBytes: unit, Slack: 1})
 				alloc := func(n int, on allocator.Stream) (blocks []allocator.Block) {
 					for range n {
 						blocks = append(blocks, r.alloc(unit, on))

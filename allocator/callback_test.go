@@ -17,11 +17,7 @@ type cache struct {
 func (c *cache) fill(t *testing.T, blocks int, bytes int64) {
 	t.Helper()
 	for range blocks {
-		b, err := c.a.Alloc(bytes, 1, "cache")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.blocks = append(c.blocks, b)
+		c.blocks = append(c.blocks, allocFrom(t, c.a, bytes, 1, "cache"))
 	}
 }
 
@@ -82,9 +78,7 @@ func TestOnOutOfMemory(t *testing.T) {
 					return c.react(held)
 				}}
 				a, err := allocator.NewPool(f, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ok(t, err)
 				held.a = a
 				held.fill(t, 8, 8*mib)
 				b, err := a.Alloc(c.bytes, 1, "request")
@@ -101,9 +95,7 @@ func TestOnOutOfMemory(t *testing.T) {
 				}
 				for held.free() {
 				}
-				if err := errors.Join(err, a.Close(), f.Faults(), f.Leftover()); err != nil {
-					t.Error(err)
-				}
+				ok(t, err, a.Close(), f.Faults(), f.Leftover())
 			})
 		}
 	}
@@ -123,7 +115,5 @@ func TestOnOutOfMemoryPanics(t *testing.T) {
 		p.Alloc(8<<20, 1, "request")
 	}()
 	b, err := p.Alloc(4<<20, 1, "request")
-	if err := errors.Join(err, p.Free(b, 1), p.Check(), p.Close()); err != nil {
-		t.Error(err)
-	}
+	ok(t, err, p.Free(b, 1), p.Check(), p.Close())
 }

@@ -13,9 +13,7 @@ const deviceBytes = 1 << 30
 func newPool(t testing.TB, d allocator.Driver, o allocator.PoolOptions) *allocator.Pool {
 	t.Helper()
 	p, err := allocator.NewPool(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return p
 }
 

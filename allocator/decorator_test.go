@@ -21,9 +21,11 @@ func ok(t testing.TB, errs ...error) {
 
 // allocFrom allocates a block, which must succeed.
 func allocFrom(t testing.TB, a allocator.Allocator, bytes int64, s allocator.Stream, tag string) allocator.Block {
-	t.Helper()
 	b, err := a.Alloc(bytes, s, tag)
-	ok(t, err)
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
 	return b
 }
 
@@ -31,9 +33,7 @@ func allocFrom(t testing.TB, a allocator.Allocator, bytes int64, s allocator.Str
 func closeOn(t testing.TB, f *allocatortest.Fake, a allocator.Allocator) {
 	t.Helper()
 	f.Synchronize()
-	if err := errors.Join(a.Close(), f.Faults(), f.Leftover()); err != nil {
-		t.Error(err)
-	}
+	ok(t, a.Close(), f.Faults(), f.Leftover())
 }
 
 // injected ends the test unless err is the fault that FailAt injected.

@@ -37,9 +37,7 @@ var footprints = []struct {
 func readTrace(t *testing.T, name string) *observe.Requests {
 	t.Helper()
 	trace, err := observe.ReadFile(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"), observe.MostEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return trace
 }
 
@@ -47,12 +45,6 @@ func readTrace(t *testing.T, name string) *observe.Requests {
 // handed out, each block rounded up.
 func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak int64) {
 	t.Helper()
-	must := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatal(err)
-		}
-	}
 	type held struct {
 		allocator.Block
 		stream allocator.Stream
@@ -62,19 +54,17 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak 
 	rounded := func(bytes int64) int64 { return (bytes + allocator.Alignment - 1) &^ (allocator.Alignment - 1) }
 	for _, e := range trace.Events {
 		if stream := allocator.Stream(e.Stream) + 1; e.Free {
-			must(a.Free(blocks[e.Slot].Block, stream))
+			ok(t, a.Free(blocks[e.Slot].Block, stream))
 			delete(blocks, e.Slot)
 			live -= rounded(e.Bytes)
 		} else {
-			block, err := a.Alloc(e.Bytes, stream, "replay")
-			must(err)
-			blocks[e.Slot] = held{block, stream}
+			blocks[e.Slot] = held{allocFrom(t, a, e.Bytes, stream, "replay"), stream}
 			live += rounded(e.Bytes)
 			peak = max(peak, live)
 		}
 	}
 	for _, b := range blocks {
-		must(a.Free(b.Block, b.stream))
+		ok(t, a.Free(b.Block, b.stream))
 	}
 	return peak
 }
@@ -85,9 +75,7 @@ func TestFootprint(t *testing.T) {
 	for _, c := range footprints {
 		t.Run(c.trace, func(t *testing.T) {
 			trace := readTrace(t, c.trace)
-			f := allocatortest.NewFake(plentiful)
-			p := newPool(t, f, allocator.PoolOptions{})
-			r := &rig{allocatortest.NewGuard(p, f), t, p, f}
+			r := newRigOn(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
 			peak := replay(t, trace, r)
 			st := r.Stats()
 			if st.PeakAllocated < peak || trace.Streams == 1 && st.PeakAllocated > peak { // exact for one stream

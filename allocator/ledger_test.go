@@ -106,10 +106,7 @@ func TestCloseBesideCalls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := &stallingDriver{Fake: allocatortest.NewFake(deviceBytes)}
 			a := c.open(d)
-			b, err := a.Alloc(1000, 1, "early")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := allocFrom(t, a, 1000, 1, "early")
 			d.arm(c.method)
 			called, closed := make(chan error), make(chan error)
 			go func() { called <- c.call(a, b) }()
@@ -145,9 +142,7 @@ func TestCloseBesideCalls(t *testing.T) {
 			if third := a.Close(); !errors.Is(second, allocator.ErrClosed) || !errors.Is(third, allocator.ErrClosed) {
 				t.Errorf("other Closes: %v, %v", second, third)
 			}
-			if err := errors.Join(d.Faults(), d.Leftover()); err != nil {
-				t.Error(err)
-			}
+			ok(t, d.Faults(), d.Leftover())
 		})
 	}
 }
@@ -156,9 +151,7 @@ func TestCloseBesideCalls(t *testing.T) {
 func TestLeakOfManyTags(t *testing.T) {
 	p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{})
 	for i, tag := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
-		if _, err := p.Alloc(int64(100-i), 1, tag); err != nil {
-			t.Fatal(err)
-		}
+		allocFrom(t, p, int64(100-i), 1, tag)
 	}
 	err := p.Close()
 	var leak *allocator.LeakError

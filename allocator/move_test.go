@@ -44,8 +44,7 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		t.Run(kind, func(t *testing.T) {
 			d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
-			p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page, Reuse: allocator.ReuseSameStream})
-			r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+			r := newRigOver(t, d, d.Fake, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page, Reuse: allocator.ReuseSameStream})
 			var blocks []allocator.Block
 			for s := range allocator.Stream(streams) {
 				blocks = append(blocks, r.alloc(page/2, s))
@@ -66,7 +65,7 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 					r.must(r.Free(r.alloc(page, s), s))
 				}
 				if c.name == "released" {
-					r.must(p.ReleaseStream(7))
+					r.must(r.pool.ReleaseStream(7))
 				}
 				before := d.syncs
 				r.must(r.Trim(c.keep))

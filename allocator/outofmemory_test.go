@@ -196,9 +196,8 @@ func TestAdvice(t *testing.T) {
 			}
 			advised++
 			more := o
-			if more.MaxBytes, err = strconv.ParseInt(m[1], 10, 64); err != nil {
-				t.Fatal(err)
-			}
+			more.MaxBytes, err = strconv.ParseInt(m[1], 10, 64)
+			ok(t, err)
 			if more.MaxBytes <= o.MaxBytes {
 				t.Errorf("%+v: the limit advised is no larger: %v", o, oom)
 			}
@@ -225,9 +224,7 @@ func TestHugeSizes(t *testing.T) {
 					}
 				}
 			}
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
+			ok(t, p.Close())
 		})
 	}
 }

@@ -23,7 +23,13 @@ func newRig(t *testing.T, o allocator.PoolOptions) *rig {
 
 func newRigOn(t *testing.T, f *allocatortest.Fake, o allocator.PoolOptions) *rig {
 	t.Helper()
-	p := newPool(t, f, o)
+	return newRigOver(t, f, f, o)
+}
+
+// newRigOver returns a rig whose pool has a driver d over f.
+func newRigOver(t *testing.T, d allocator.Driver, f *allocatortest.Fake, o allocator.PoolOptions) *rig {
+	t.Helper()
+	p := newPool(t, d, o)
 	return &rig{allocatortest.NewGuard(p, f), t, p, f}
 }
 

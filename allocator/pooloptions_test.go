@@ -211,11 +211,7 @@ func TestMaxSegment(t *testing.T) {
 		p := newPool(t, d, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxSegmentBytes: most})
 		var blocks []allocator.Block
 		for range 600 {
-			b, err := p.Alloc(1<<20, 1, "small")
-			if err != nil {
-				t.Fatal(err)
-			}
-			blocks = append(blocks, b)
+			blocks = append(blocks, allocFrom(t, p, 1<<20, 1, "small"))
 		}
 		if d.largest > most {
 			t.Errorf("%s: a segment of %d bytes for small blocks, want at most %d", strategy, d.largest, most)
@@ -225,12 +221,8 @@ func TestMaxSegment(t *testing.T) {
 			t.Errorf("%s: a block of %d bytes in a segment of %d: %v", strategy, b.Size, d.largest, err)
 		}
 		for _, b := range append(blocks, b) {
-			if err := p.Free(b, 1); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, p.Free(b, 1))
 		}
-		if err := errors.Join(p.Close(), d.Faults(), d.Leftover()); err != nil {
-			t.Error(err)
-		}
+		ok(t, p.Close(), d.Faults(), d.Leftover())
 	}
 }

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"testing"
 
 	"mlpool/allocator"
@@ -14,9 +13,7 @@ func TestOneStuckStream(t *testing.T) {
 	pair := func(user allocator.Stream) {
 		t.Helper()
 		b, err := p.Alloc(1<<20, 1, "pair")
-		if err := errors.Join(err, p.RecordStream(b, user), p.Free(b, 1)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err, p.RecordStream(b, user), p.Free(b, 1))
 	}
 	d.work(9, 1<<40)
 	for range 12 {
@@ -29,7 +26,5 @@ func TestOneStuckStream(t *testing.T) {
 		t.Errorf("%d MiB reserved, want at most 32", got>>20)
 	}
 	d.host = 1 << 41
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Close())
 }

@@ -18,14 +18,9 @@ type marker interface {
 func TestAsyncWithoutEvents(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	a := allocator.NewAsync(struct{ allocator.AsyncDriver }{f})
-	b, err := a.Alloc(1000, 1, "plain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := allocFrom(t, a, 1000, 1, "plain")
 	if err := a.RecordStream(b, 2); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("RecordStream: %v, want ErrUnsupported", err)
 	}
-	if err := errors.Join(a.ReleaseStream(1), a.Free(b, 2), a.Close(), f.Faults(), f.Leftover()); err != nil {
-		t.Error(err)
-	}
+	ok(t, a.ReleaseStream(1), a.Free(b, 2), a.Close(), f.Faults(), f.Leftover())
 }

@@ -37,8 +37,7 @@ func (d *refusing) WaitEvent(s, event uintptr) error {
 func newRefusingRig(t *testing.T, device int64, o allocator.PoolOptions) (*rig, map[allocator.Stream]bool) {
 	t.Helper()
 	d := &refusing{allocatortest.NewFake(device), map[allocator.Stream]bool{}}
-	p := newPool(t, d, o)
-	return &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}, d.streams
+	return newRigOver(t, d, d.Fake, o), d.streams
 }
 
 // TestRefusedFree frees a block on a stream that the driver refuses. The block stays live, with the
@@ -272,9 +271,7 @@ func TestOutOfMemoryOnARefusingDevice(t *testing.T) {
 	} {
 		f := allocatortest.NewFake(16 << 20)
 		a, err := c.open(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		f.FailAt(1, "MemInfo")
 		_, err = a.Alloc(32<<20, 1, "too much")
 		var oom *allocator.OutOfMemoryError

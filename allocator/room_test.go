@@ -22,8 +22,7 @@ func TestRefusedBesidePieces(t *testing.T) {
 					for _, streams := range []int{1, 100} {
 						t.Run(fmt.Sprintf("%s/%v/limit %d/waiting=%v/%d streams", kind, policy, limit, waiting, streams), func(t *testing.T) {
 							d := &created{Fake: allocatortest.NewFake(device)}
-							r := &rig{t: t, pool: newPool(t, d, allocator.PoolOptions{Segments: kind, Reuse: policy, MaxBytes: limit}), fake: d.Fake}
-							r.Guard = allocatortest.NewGuard(r.pool, d.Fake)
+							r := newRigOver(t, d, d.Fake, allocator.PoolOptions{Segments: kind, Reuse: policy, MaxBytes: limit})
 							var kept, freed []modelBlock
 							for i := range pieces {
 								on := allocator.Stream(1 + i*streams/pieces)

@@ -139,8 +139,7 @@ func TestWorkOfOneRequest(t *testing.T) {
 			t.Run(c.name+"/"+kind, func(t *testing.T) {
 				t.Cleanup(allocator.BoundSpaces())
 				d := &upkeep{Fake: allocatortest.NewFake(plentiful).WithPages(page)}
-				p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, Reuse: c.policy, Slack: 1.0 / 64})
-				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				r := newRigOver(t, d, d.Fake, allocator.PoolOptions{Segments: kind, SegmentBytes: page, Reuse: c.policy, Slack: 1.0 / 64})
 				random := rand.New(rand.NewPCG(1, 3))
 				var blocks []modelBlock
 				calls := 0
@@ -195,8 +194,7 @@ func TestRefusedOnce(t *testing.T) {
 			if asks {
 				o.MaxBytes = 0
 			}
-			p := newPool(t, d, o)
-			r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+			r := newRigOver(t, d, d.Fake, o)
 			r.must(r.Free(r.alloc(48*mib, 1), 1))
 			d.gone = 1
 			blocks := []allocator.Block{r.alloc(16*mib, 2)}

@@ -107,16 +107,10 @@ func replaceBlocks(t *testing.T, p *allocator.Pool, c replacing, next func() (i 
 		i, size := next()
 		on := allocator.Stream(1 + i%c.streams)
 		if b := blocks[i]; b.Size > 0 {
-			if err := p.Free(b, on); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, p.Free(b, on))
 			bytes -= b.Size
 		}
-		b, err := p.Alloc(size, on, "replaced")
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks[i] = b
+		blocks[i] = allocFrom(t, p, size, on, "replaced")
 		bytes += size
 		peak = max(peak, bytes)
 		if pair == c.warm {
@@ -130,7 +124,5 @@ func replaceBlocks(t *testing.T, p *allocator.Pool, c replacing, next func() (i 
 	if got := float64(s.PeakReserved) / float64(peak); got > c.ratio {
 		t.Errorf("%.3f bytes reserved for each that was handed out, want at most %v", got, c.ratio)
 	}
-	if err := p.Check(); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Check())
 }

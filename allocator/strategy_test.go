@@ -52,13 +52,11 @@ func TestMisleadingPlacement(t *testing.T) {
 		for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				others = nil
-				f := allocatortest.NewFake(deviceBytes)
-				p := newPool(t, f, allocator.PoolOptions{Segments: kind, Placement: func() allocator.Placement {
+				r := newRig(t, allocator.PoolOptions{Segments: kind, Placement: func() allocator.Placement {
 					m := &misleading{find: find}
 					others = append(others, m)
 					return m
 				}})
-				r := &rig{allocatortest.NewGuard(p, f), t, p, f}
 				draw := rand.New(rand.NewPCG(1, 2))
 				var blocks []allocator.Block
 				for range 2000 {
@@ -68,21 +66,13 @@ func TestMisleadingPlacement(t *testing.T) {
 						i := draw.IntN(len(blocks))
 						b := blocks[i]
 						blocks[i], blocks = blocks[last], blocks[:last]
-						if err := r.Free(b, stream); err != nil {
-							t.Fatal(err)
-						}
+						ok(t, r.Free(b, stream))
 						continue
 					}
-					b, err := r.Alloc(draw.Int64N(1<<18), stream, "misled")
-					if err != nil {
-						t.Fatal(err)
-					}
-					blocks = append(blocks, b)
+					blocks = append(blocks, allocFrom(t, r, draw.Int64N(1<<18), stream, "misled"))
 				}
 				for _, b := range blocks {
-					if err := r.Free(b, 1); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, r.Free(b, 1))
 				}
 				r.close()
 			})
@@ -97,24 +87,16 @@ func TestPlacementCostsNoGarbage(t *testing.T) {
 	var blocks [8]allocator.Block
 	perRun := testing.AllocsPerRun(100, func() {
 		for i := range blocks {
-			b, err := p.Alloc(int64(i+1)<<10, 1, "own")
-			if err != nil {
-				t.Fatal(err)
-			}
-			blocks[i] = b
+			blocks[i] = allocFrom(t, p, int64(i+1)<<10, 1, "own")
 		}
 		for _, i := range []int{0, 2, 4, 6, 1, 3, 5, 7} {
-			if err := p.Free(blocks[i], 1); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, p.Free(blocks[i], 1))
 		}
 	})
 	if perRun > 0 {
 		t.Errorf("%d pairs make %v objects", len(blocks), perRun)
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Close())
 }
 
 // TestPlacementOptions refuses options that name no placement, or two.

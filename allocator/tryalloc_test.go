@@ -124,9 +124,7 @@ func TestTryAllocErrors(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %v", bytes, err, want)
 		}
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, p.Close())
 	if _, err := p.TryAlloc(1, 1, "try"); !errors.Is(err, allocator.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}

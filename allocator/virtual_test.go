@@ -26,15 +26,10 @@ func TestRandomSizesSettle(t *testing.T) {
 					for live >= mib<<20 {
 						i := random.IntN(len(blocks))
 						live -= blocks[i].Size
-						if err := p.Free(blocks[i], 1); err != nil {
-							t.Fatal(err)
-						}
+						ok(t, p.Free(blocks[i], 1))
 						blocks = slices.Delete(blocks, i, i+1)
 					}
-					b, err := p.Alloc(1+random.Int64N(largest), 1, "random")
-					if err != nil {
-						t.Fatal(err)
-					}
+					b := allocFrom(t, p, 1+random.Int64N(largest), 1, "random")
 					blocks = append(blocks, b)
 					live += b.Size
 					peak = max(peak, live)
@@ -50,9 +45,7 @@ func TestRandomSizesSettle(t *testing.T) {
 			if ratio := float64(st.PeakReserved) / float64(peak); ratio > 1.35 {
 				t.Errorf("%.2f bytes reserved for each that was handed out", ratio)
 			}
-			if err := p.Check(); err != nil {
-				t.Error(err)
-			}
+			ok(t, p.Check())
 		})
 	}
 }
@@ -107,9 +100,7 @@ func TestLimitOfAnySize(t *testing.T) {
 		})
 	}
 	t.Run("of a small device", func(t *testing.T) {
-		f := allocatortest.NewFake(deviceBytes)
-		p := newPool(t, f, allocator.PoolOptions{MaxFraction: float64(page/2) / deviceBytes})
-		r := &rig{allocatortest.NewGuard(p, f), t, p, f}
+		r := newRigOn(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{MaxFraction: float64(page/2) / deviceBytes})
 		r.must(r.Free(r.alloc(page/4, 1), 1))
 		r.close()
 	})
@@ -139,8 +130,7 @@ func TestStitchesAreBounded(t *testing.T) {
 	t.Cleanup(allocator.BoundSpaces())
 	const pages, parts, bound = 100, 4, 128 // of BoundSpaces
 	d := &mapped{Fake: allocatortest.NewFake(2 * pages * smallPage).WithPages(smallPage)}
-	p := newPool(t, d, allocator.PoolOptions{})
-	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+	r := newRigOver(t, d, d.Fake, allocator.PoolOptions{})
 	var blocks []allocator.Block // of a page each
 	for range pages {
 		blocks = append(blocks, r.alloc(smallPage, 1))

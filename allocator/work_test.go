@@ -40,16 +40,10 @@ func TestWorkOfARequest(t *testing.T) {
 				}
 				on := allocator.Stream(1 + i%streams)
 				if b := blocks[i]; b.Size > 0 {
-					if err := p.Free(b, on); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, p.Free(b, on))
 				}
 				before := p.Looks()
-				b, err := p.Alloc(1+random.Int64N(c.bytes), on, "work")
-				if err != nil {
-					t.Fatal(err)
-				}
-				blocks[i] = b
+				blocks[i] = allocFrom(t, p, 1+random.Int64N(c.bytes), on, "work")
 				if call >= len(blocks) {
 					most = max(most, p.Looks()-before)
 				} else {
@@ -59,9 +53,7 @@ func TestWorkOfARequest(t *testing.T) {
 			if got := (p.Looks() - begin) / calls; got > c.mean || most > c.worst {
 				t.Errorf("a request looks at %d chunks, stitches and heaps, one at %d; want at most %d and %d", got, most, c.mean, c.worst)
 			}
-			if err := p.Check(); err != nil {
-				t.Error(err)
-			}
+			ok(t, p.Check())
 		})
 	}
 }
