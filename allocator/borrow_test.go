@@ -27,9 +27,7 @@ func TestReleasedWhileItWaits(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%v/%s", kind, policy, c.name), func(t *testing.T) {
 					r := newRig(t, allocator.PoolOptions{Segments: kind, Reuse: policy})
 					b, kept := r.alloc(bytes, 1), r.alloc(bytes, 1)
-					r.must(r.RecordStream(b, 2))
-					r.fake.Order(1, 2)
-					r.must(r.Use(b, 2))
+					r.share(b, 1, 2)
 					r.must(r.Free(b, 1))
 					r.must(r.pool.ReleaseStream(1))
 					c.end(r.fake)

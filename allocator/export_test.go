@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
@@ -152,3 +153,14 @@ func (p *Pool) HoldLocks(which string, s Stream) (release func()) {
 	l.Lock()
 	return l.Unlock
 }
+
+// Script replaces what t knows of time and chance. Readings of the clock count as
+// free.
+func (t *Timed) Script(now func() time.Duration, draw func() uint32) {
+	t.now, t.draw, t.cost = now, draw, 0
+}
+
+const (
+	SampleEvery = sampleEvery
+	Outlier     = outlier
+)

@@ -82,6 +82,12 @@ func keepsQuiet(call, driverCall string) bool {
 	return driverCall == "FreeEvent" && call != "Close"
 }
 
+// A marker is an Allocator's way to know of other streams.
+type marker interface {
+	allocator.StreamRecorder
+	allocator.StreamReleaser
+}
+
 // faultyRun drives a through all its paths, with one block left to Close. failed reports whether a call
 // returned the injected error, err is any other error.
 func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err error) {
@@ -109,22 +115,18 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		}
 		return false
 	}
-	type held struct {
-		b  allocator.Block
-		on allocator.Stream
-	}
-	var blocks []held
+	var blocks []modelBlock
 	for i := range 40 {
 		on := allocator.Stream(1 + i%3)
 		b, e := g.Alloc(int64(i%7+1)<<19, on, "fault")
 		if succeeded("Alloc", e) {
-			blocks = append(blocks, held{b, on})
+			blocks = append(blocks, modelBlock{b, on})
 		}
 		if i%2 == 1 && len(blocks) > 1 {
 			h := blocks[0]
 			to := allocator.Stream(1 + i%4)
 			f.Order(h.on, to)
-			if succeeded("Free", g.Free(h.b, to)) {
+			if succeeded("Free", g.Free(h.Block, to)) {
 				blocks = blocks[1:]
 			} else {
 				blocks[0].on = to
@@ -136,9 +138,9 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		}
 		if m := a.(marker); i == 25 {
 			succeeded("ReleaseStream", m.ReleaseStream(2))
-		} else if last := len(blocks) - 1; i%6 == 5 && last >= 0 && succeeded("RecordStream", m.RecordStream(blocks[last].b, 5)) {
+		} else if last := len(blocks) - 1; i%6 == 5 && last >= 0 && succeeded("RecordStream", m.RecordStream(blocks[last].Block, 5)) {
 			f.Order(blocks[last].on, 5)
-			err = errors.Join(err, g.Use(blocks[last].b, 5))
+			err = errors.Join(err, g.Use(blocks[last].Block, 5))
 		}
 		if c, ok := a.(interface{ Check() error }); ok {
 			err = errors.Join(err, c.Check())
@@ -148,8 +150,8 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		err = errors.Join(err, fmt.Errorf("%d blocks handed out, want %d", got, len(blocks)))
 	}
 	for _, h := range blocks[min(1, len(blocks)):] {
-		if !succeeded("Free", g.Free(h.b, h.on)) {
-			succeeded("Free", g.Free(h.b, h.on))
+		if !succeeded("Free", g.Free(h.Block, h.on)) {
+			succeeded("Free", g.Free(h.Block, h.on))
 		}
 	}
 	a.Stats()

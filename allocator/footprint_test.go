@@ -45,11 +45,7 @@ func readTrace(t *testing.T, name string) *observe.Requests {
 // handed out, each block rounded up.
 func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak int64) {
 	t.Helper()
-	type held struct {
-		allocator.Block
-		stream allocator.Stream
-	}
-	blocks := make(map[int32]held) // by slot
+	blocks := make(map[int32]modelBlock) // by slot
 	var live int64
 	rounded := func(bytes int64) int64 { return (bytes + allocator.Alignment - 1) &^ (allocator.Alignment - 1) }
 	for _, e := range trace.Events {
@@ -58,13 +54,13 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak 
 			delete(blocks, e.Slot)
 			live -= rounded(e.Bytes)
 		} else {
-			blocks[e.Slot] = held{allocFrom(t, a, e.Bytes, stream, "replay"), stream}
+			blocks[e.Slot] = modelBlock{allocFrom(t, a, e.Bytes, stream, "replay"), stream}
 			live += rounded(e.Bytes)
 			peak = max(peak, live)
 		}
 	}
 	for _, b := range blocks {
-		ok(t, a.Free(b.Block, b.stream))
+		ok(t, a.Free(b.Block, b.on))
 	}
 	return peak
 }

@@ -71,9 +71,7 @@ func TestFreeMemoryIsFound(t *testing.T) {
 			}, func(r *rig) {
 				b, wall := r.alloc(2<<20, 1), r.alloc(1<<20, 1)
 				walls := r.fill(1)
-				r.must(r.RecordStream(b, 2))
-				r.fake.Order(1, 2)
-				r.must(r.Use(b, 2))
+				r.share(b, 1, 2)
 				r.must(r.Free(b, 1))
 				r.must(r.pool.ReleaseStream(1))
 				r.must(r.Free(r.alloc(2<<20, 3), 3))
@@ -90,9 +88,7 @@ func TestFreeMemoryIsFound(t *testing.T) {
 			walls = append(walls, r.alloc(256, 1))
 		}
 		walls = append(walls, r.fill(1)...)
-		for _, b := range blocks {
-			r.must(r.Free(b, 1))
-		}
+		r.freeAll(blocks, 1)
 		r.freeAll(append(walls, r.alloc(least+4096, 1)), 1)
 	}})
 	for _, c := range cases {
@@ -304,9 +300,7 @@ func TestOutOfMemoryError(t *testing.T) {
 			if oom.LargestFree != most || free > 0 && oom.Fragmentation != 100*(1-float64(most)/float64(free)) {
 				t.Errorf("largest free block %d of %d, fragmentation %v %%, want %d", oom.LargestFree, free, oom.Fragmentation, most)
 			}
-			for _, b := range blocks {
-				r.must(r.Free(b, 1))
-			}
+			r.freeAll(blocks, 1)
 			r.close()
 		})
 	}

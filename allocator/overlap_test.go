@@ -58,9 +58,7 @@ func TestOldBlocksServeOneRequest(t *testing.T) {
 		before := r.Stats()
 		for range blocks {
 			b := r.alloc(bytes, 1)
-			r.must(r.RecordStream(b, 2))
-			r.fake.Order(1, 2)
-			r.must(r.Use(b, 2))
+			r.share(b, 1, 2)
 			r.must(r.Free(b, 1))
 		}
 		b := r.alloc(blocks*bytes/2, 1)
@@ -119,9 +117,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 		if st := r.Stats(); st.Reserved > st.Allocated*11/10 {
 			t.Errorf("%d bytes reserved for %d allocated", st.Reserved, st.Allocated)
 		}
-		for _, b := range blocks {
-			r.must(r.Free(b, 1))
-		}
+		r.freeAll(blocks, 1)
 		if got := len(r.pool.Detail().ByStream); got > 1 {
 			t.Errorf("%d streams are left of %d that were released", got, streams)
 		}
@@ -151,4 +147,27 @@ func TestStreamsComeAndGo(t *testing.T) {
 		}
 		r.close()
 	})
+}
+
+// TestOneStuckStream has one stream whose work is never done, and one whose work is always done.
+func TestOneStuckStream(t *testing.T) {
+	d := newClocked()
+	p := newPool(t, d, allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic})
+	pair := func(user allocator.Stream) {
+		t.Helper()
+		b, err := p.Alloc(1<<20, 1, "pair")
+		ok(t, err, p.RecordStream(b, user), p.Free(b, 1))
+	}
+	d.work(9, 1<<40)
+	for range 12 {
+		pair(9)
+	}
+	for range 3000 {
+		pair(2)
+	}
+	if got := p.Stats().PeakReserved; got > 32<<20 {
+		t.Errorf("%d MiB reserved, want at most 32", got>>20)
+	}
+	d.host = 1 << 41
+	ok(t, p.Close())
 }

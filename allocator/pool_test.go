@@ -42,6 +42,14 @@ func (r *rig) alloc(bytes int64, s allocator.Stream) allocator.Block {
 	return b
 }
 
+// share has the work of another stream, after that of stream on, use a block of on.
+func (r *rig) share(b allocator.Block, on, other allocator.Stream) {
+	r.t.Helper()
+	r.must(r.RecordStream(b, other))
+	r.fake.Order(on, other)
+	r.must(r.Use(b, other))
+}
+
 func (r *rig) must(err error) {
 	if err != nil {
 		r.t.Helper()
@@ -90,9 +98,7 @@ func TestPoll(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{})
 	pad, shared := r.alloc(512<<10, 1), r.alloc(1<<20, 1)
 	r.must(r.Free(r.alloc(8<<20, 1), 1))
-	r.must(r.RecordStream(shared, 2))
-	r.fake.Order(1, 2)
-	r.must(r.Use(shared, 2))
+	r.share(shared, 1, 2)
 	r.must(r.Free(shared, 1))
 	before := r.fake.Calls("QueryEvent")
 	for range 100 {

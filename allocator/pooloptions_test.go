@@ -48,9 +48,7 @@ func TestGrowth(t *testing.T) {
 	if most := st.Allocated + st.Allocated/16 + 2<<20; st.Reserved > most {
 		t.Errorf("%d bytes reserved for %d allocated", st.Reserved, st.Allocated)
 	}
-	for _, b := range blocks {
-		r.must(r.Free(b, 1))
-	}
+	r.freeAll(blocks, 1)
 	before := r.Stats().DriverMallocs
 	b := r.alloc(16<<20, 1)
 	if got := r.Stats().DriverMallocs; got != before {
@@ -224,5 +222,46 @@ func TestMaxSegment(t *testing.T) {
 			ok(t, p.Free(b, 1))
 		}
 		ok(t, p.Close(), d.Faults(), d.Leftover())
+	}
+}
+
+// TestSegments asks for each kind of segments, on drivers that map pages and on ones
+// that do not, and wants the kind that is in force.
+func TestSegments(t *testing.T) {
+	paged := func() allocator.Driver { return allocatortest.NewFake(deviceBytes) }
+	unsupported := func() allocator.Driver { return allocatortest.NewFake(deviceBytes).WithoutPages() }
+	plain := func() allocator.Driver { return struct{ allocator.Driver }{paged()} } // no PageDriver
+	for _, c := range []struct {
+		name            string
+		driver          func() allocator.Driver
+		strategy, asked string
+		want            string // empty: an error
+	}{
+		{"default", paged, "", "", allocator.SegmentsVirtual},
+		{"default, pages unsupported", unsupported, "", "", allocator.SegmentsMalloc},
+		{"default, no pages", plain, "", "", allocator.SegmentsMalloc},
+		{"default, buddy", paged, "buddy", "", allocator.SegmentsMalloc},
+		{"malloc", paged, "", allocator.SegmentsMalloc, allocator.SegmentsMalloc},
+		{"malloc, no pages", plain, "", allocator.SegmentsMalloc, allocator.SegmentsMalloc},
+		{"virtual", paged, "", allocator.SegmentsVirtual, allocator.SegmentsVirtual},
+		{"virtual, pages unsupported", unsupported, "", allocator.SegmentsVirtual, ""},
+		{"virtual, no pages", plain, "", allocator.SegmentsVirtual, ""},
+		{"virtual, buddy", paged, "buddy", allocator.SegmentsVirtual, ""},
+		{"unknown", paged, "", "huge", ""},
+	} {
+		o := allocator.PoolOptions{Strategy: c.strategy, Segments: c.asked}
+		pool, err := allocator.NewPool(c.driver(), o)
+		if (err == nil) != (c.want != "") {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+		if err != nil {
+			continue
+		}
+		if pool.Segments() != c.want {
+			t.Errorf("%s: %s segments, want %s", c.name, pool.Segments(), c.want)
+		}
+		if err := pool.Close(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }

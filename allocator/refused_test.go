@@ -103,9 +103,7 @@ func TestRefusedStream(t *testing.T) {
 		}},
 		{"waiting for another stream", allocator.PoolOptions{}, func(r *rig) {
 			b := r.alloc(64<<20, gone)
-			r.must(r.RecordStream(b, third))
-			r.fake.Order(gone, third)
-			r.must(r.Use(b, third))
+			r.share(b, gone, third)
 			r.must(r.Free(b, gone))
 		}},
 		{"of the opportunistic policy", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}, func(r *rig) {
@@ -174,9 +172,7 @@ func TestFailedOrder(t *testing.T) {
 	// shared frees a block of stream on that stream 9 still uses.
 	shared := func(r *rig, bytes int64, on allocator.Stream) {
 		b := r.alloc(bytes, on)
-		r.must(r.RecordStream(b, 9))
-		r.fake.Order(on, 9)
-		r.must(r.Use(b, 9))
+		r.share(b, on, 9)
 		r.must(r.Free(b, on))
 	}
 	for _, c := range []struct {

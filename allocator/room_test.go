@@ -32,9 +32,7 @@ func TestRefusedBesidePieces(t *testing.T) {
 							freed = append(freed, modelBlock{r.alloc(100*mib, 2), 2})
 							for _, b := range freed {
 								if waiting {
-									r.must(r.RecordStream(b.Block, 1000))
-									r.fake.Order(b.on, 1000)
-									r.must(r.Use(b.Block, 1000))
+									r.share(b.Block, b.on, 1000)
 								}
 								r.must(r.Free(b.Block, b.on))
 							}

@@ -154,9 +154,7 @@ func TestWorkOfOneRequest(t *testing.T) {
 						b := blocks[k]
 						blocks = slices.Delete(blocks, k, k+1)
 						if c.share > 0 && random.IntN(c.share) == 0 {
-							r.must(r.RecordStream(b.Block, on))
-							r.fake.Order(b.on, on)
-							r.must(r.Use(b.Block, on))
+							r.share(b.Block, b.on, on)
 						}
 						r.must(r.Free(b.Block, b.on))
 					}

@@ -71,9 +71,7 @@ func TestMisleadingPlacement(t *testing.T) {
 					}
 					blocks = append(blocks, allocFrom(t, r, draw.Int64N(1<<18), stream, "misled"))
 				}
-				for _, b := range blocks {
-					ok(t, r.Free(b, 1))
-				}
+				r.freeAll(blocks, 1)
 				r.close()
 			})
 		}

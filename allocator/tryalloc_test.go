@@ -29,9 +29,7 @@ func TestTryAlloc(t *testing.T) {
 		{"free memory of another stream", false, false, func(r *rig) { free(r, 64*mib, 2) }},
 		{"a block that another stream uses", false, false, func(r *rig) {
 			b := r.alloc(8*mib, 1)
-			r.must(r.RecordStream(b, 2))
-			r.fake.Order(1, 2)
-			r.must(r.Use(b, 2))
+			r.share(b, 1, 2)
 			r.must(r.Free(b, 1))
 		}},
 		{"memory of no stream", true, true, func(r *rig) {
