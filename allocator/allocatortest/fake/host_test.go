@@ -47,14 +47,8 @@ func TestHostFaults(t *testing.T) {
 		return host
 	}
 	checkFaults(t, strict, []faultCase{
-		{"no bytes", "MallocHost of 0 bytes", func(s *script) {
-			_, err := s.MallocHost(0)
-			s.keep(err)
-		}},
-		{"freed twice", "FreeHost of", func(s *script) {
-			host := onHost(s)
-			s.keep(s.FreeHost(host), s.FreeHost(host))
-		}},
+		{"no bytes", "MallocHost of 0 bytes", func(s *script) { _, err := s.MallocHost(0); s.keep(err) }},
+		{"freed twice", "FreeHost of", func(s *script) { host := onHost(s); s.keep(s.FreeHost(host), s.FreeHost(host)) }},
 		{"beyond host memory", "of the host, of which some are not allocated", func(s *script) {
 			s.keep(s.CopyToHost(onHost(s)+256, s.at(0), page))
 		}},
