@@ -80,7 +80,7 @@ func (w *World) accept(ctx context.Context) error {
 		case c := <-d.come:
 			reason = w.seat(ctx, seats, c)
 		case <-ctx.Done():
-			reason = w.whoIsMissing(ctx, seats) + d.trouble() + ": " + howToMeet
+			reason = w.whoIsMissing(seats) + d.trouble() + ": " + howToMeet
 		}
 		w.peers = slices.DeleteFunc(slices.Clone(seats), func(p *peer) bool { return p == nil }) // for close
 		if reason != "" {
@@ -143,7 +143,7 @@ func (w *World) seat(ctx context.Context, seats []*peer, c caller) (reason strin
 }
 
 // whoIsMissing describes the ranks that did not come in time.
-func (w *World) whoIsMissing(ctx context.Context, seats []*peer) string {
+func (w *World) whoIsMissing(seats []*peer) string {
 	var missing []string
 	for i, p := range seats {
 		if p == nil || p.isGone() {
