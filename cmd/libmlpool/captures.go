@@ -49,7 +49,7 @@ type captured struct {
 // postponed is a free that waits until no capture is open.
 type postponed struct {
 	entry
-	stream allocator.Stream
+	on allocator.Stream // that the program frees it on
 }
 
 // of returns the captures or the tag that a request belongs to, or nil. No filter is called after end.
@@ -160,8 +160,8 @@ func (c *captures) end(id uint64) error {
 	return errors.Join(errs...)
 }
 
-// postpone keeps the free of a block that several streams use if a capture is open, and reports whether it
-// did. Such a free records an event on each stream; on a captured stream the event would belong to the
+// postpone keeps the free of a block that other streams use, or on another stream, if a capture is open, and reports
+// whether it did. Such a free records an event on each stream; on a captured stream the event would belong to the
 // graph, and a query of it would end the capture.
 func (c *captures) postpone(e entry, s allocator.Stream) bool {
 	if c.open.Load() == 0 {
@@ -185,7 +185,7 @@ func (c *captures) freePostponed() {
 	for i := range due {
 		f := &due[i]
 		index := c.pool.blocks.add(&f.entry)
-		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.stream), index: C.uint32_t(index)}})
+		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.on), index: C.uint32_t(index)}})
 	}
 }
 
@@ -288,6 +288,14 @@ func (c *captures) setMaxBytes(bytes int64) error {
 	return errors.Join(errs...)
 }
 
+// maySleep returns an error if a capture is open, which the wait of a sleep for the device would end.
+func (c *captures) maySleep() error {
+	if c.open.Load() > 0 {
+		return errors.New("mlpool: a capture (torch.cuda.graph or use_mem_pool) is open: sleep after its end")
+	}
+	return nil
+}
+
 // list returns the captures of every id, and the tags.
 func (c *captures) list() []*captured {
 	c.mu.RLock()
@@ -332,6 +340,9 @@ type uncaptured struct {
 }
 
 func (d uncaptured) RecordEvent(event, stream uintptr) error {
+	if d.open.Load() > 0 && !d.lasts(stream) {
+		return errMayBeGone
+	}
 	if err := d.check(stream); err != nil {
 		return err
 	}
@@ -345,13 +356,10 @@ func (d uncaptured) WaitEvent(stream, event uintptr) error {
 	return d.lasting.WaitEvent(stream, event)
 }
 
-// check returns an error if stream is being captured.
+// check returns an error if stream, which exists, is being captured.
 func (d uncaptured) check(stream uintptr) error {
 	if d.open.Load() == 0 {
 		return nil
-	}
-	if !d.lasts(stream) {
-		return errMayBeGone
 	}
 	captured, err := d.IsCapturing(handleOf(stream))
 	if err == nil && captured {

@@ -16,6 +16,9 @@ import (
 //export mlpool_go_sleep
 func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
+		if err := p.captures.maySleep(); err != nil {
+			return err
+		}
 		if !p.asleep.Swap(true) {
 			C.entry_front_off(p.handle)
 		}

@@ -70,6 +70,13 @@ func TestPrograms(t *testing.T) {
 		"ASAN_OPTIONS=detect_leaks=0", "PYTHONPATH=" + folder, "EMULATOR_DEVICES=2",
 	}
 	t.Run("C", func(t *testing.T) { program(t, env, at("test_c"), folder) })
+	t.Run("threads", func(t *testing.T) { // of C, with the sanitizer that finds data races in the front
+		race := []string{"CGO_CFLAGS=-fsanitize=thread -O2 -g", "CGO_LDFLAGS=-fsanitize=thread"}
+		command(t, "env", append(race, "go", "build", "-buildmode=c-shared", "-o", at("race/libmlpool.so"), ".")...)
+		compile("gcc", "race/test_c", "testdata/test.c", "-fsanitize=thread")
+		preload := "LD_PRELOAD=" + command(t, "gcc", "-print-file-name=libtsan.so") + " " + at("libemulator.so")
+		program(t, []string{preload, "LD_LIBRARY_PATH=" + at("race")}, at("race/test_c"), folder, "threads")
+	})
 	t.Run("C++", func(t *testing.T) { program(t, env, at("test_cpp")) })
 	t.Run("RMM", func(t *testing.T) { program(t, env, at("test_rmm")) })
 	t.Run("RMM 25.10", func(t *testing.T) { program(t, env, at("test_rmm_base")) })

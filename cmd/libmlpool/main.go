@@ -130,7 +130,7 @@ func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, e
 	if err != nil {
 		return 0, 0, false, err
 	}
-	return b.Addr, p.blocks.add(&entry{block: b, from: c}), c != nil, nil
+	return b.Addr, p.blocks.add(&entry{block: b, from: c, stream: r.stream}), c != nil, nil
 }
 
 // allocateWaiting is allocateFrom that may wait for the device.
@@ -163,12 +163,15 @@ func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
 	}
 	if e.shared {
 		p.exports.forget(addr)
+	}
+	if (e.shared || s != e.stream) && p.captures.postpone(e, s) {
+		return nil
+	}
+	err := p.freeEntry(&e, s)
+	for err != nil && errors.Is(err, errMayBeGone) { // a capture may begin between the two calls
 		if p.captures.postpone(e, s) {
 			return nil
 		}
-	}
-	err := p.freeEntry(&e, s)
-	if err != nil && errors.Is(err, errMayBeGone) {
 		err = p.streams.waiting(func() error { return p.freeEntry(&e, s) })
 	}
 	if err != nil {

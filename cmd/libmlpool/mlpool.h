@@ -173,7 +173,8 @@ int mlpool_snapshot(mlpool_pool *pool, const char *path);
  * the addresses. With keep, the contents of live blocks go to pinned host memory. mlpool_wake maps new
  * memory at the same addresses and restores the contents. CUDA graphs that use them stay valid. Nothing
  * may use the memory between the two calls; mlpool_alloc then returns MLPOOL_ERROR_ASLEEP. Registrations of
- * the memory with NCCL and for RDMA must be undone first: they would stay with the old memory. */
+ * the memory with NCCL and for RDMA must be undone first: they would stay with the old memory. While a capture is
+ * open, mlpool_sleep and mlpool_tag_sleep fail. */
 int mlpool_sleep(mlpool_pool *pool, int keep);
 int mlpool_wake(mlpool_pool *pool);
 

@@ -25,8 +25,9 @@ type shard struct {
 // An entry is a live block; that of address 0 is none.
 type entry struct {
 	block  allocator.Block
-	from   *captured // that the block is of; nil: of pool.alloc
-	shared bool      // RecordStream named a stream, or the block is exported
+	from   *captured        // that the block is of; nil: of pool.alloc
+	stream allocator.Stream // of the request
+	shared bool             // RecordStream named a stream, or the block is exported
 }
 
 // add adds a block and returns its index, which has the place in the shard above the shard.
@@ -43,7 +44,7 @@ func (t *table) add(e *entry) uint32 {
 		s.entries = append(s.entries, entry{})
 	}
 	to := &s.entries[place]
-	to.block, to.from, to.shared = e.block, e.from, e.shared // *to = *e would wait for the stores of these parts
+	to.block, to.from, to.stream, to.shared = e.block, e.from, e.stream, e.shared // *to = *e would wait for the stores of these parts
 	s.mu.Unlock()
 	return uint32(place)<<shardBits | uint32(number)
 }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +306,20 @@ static void test_captures(void) {
   pool = create(NULL);
   CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_record_stream(pool, a, new_stream()));
   CHECK(!mlpool_capture_begin(pool, 7, NULL, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
+  // So has it what it frees on another stream meanwhile. Memory of captures is free once none is open.
+  pool = create(NULL);
+  CHECK(!mlpool_alloc(pool, &a, MIB, new_stream(), "a") && !mlpool_capture_begin(pool, 7, NULL, NULL));
+  CHECK(!mlpool_capture_alloc(pool, 7, &b, MIB, new_stream(), "b"));
+  CHECK(!mlpool_free(pool, a, new_stream()) && !mlpool_free(pool, b, new_stream()));
+  CHECK(mlpool_free(pool, a, NULL) == MLPOOL_ERROR_UNKNOWN_BLOCK && stats(pool).allocated == 2 * MIB);
+  CHECK(!mlpool_capture_end(pool, 7) && stats(pool).allocated == 0);
+  CHECK(!mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
+  // Other work goes on: its streams wait for each other.
+  pool = create("max_bytes=16777216");
+  CHECK(!mlpool_alloc(pool, &a, 12 * MIB, NULL, "a") && !mlpool_free(pool, a, NULL) && !mlpool_capture_begin(pool, 7, NULL, NULL));
+  mlpool_stream stream = new_stream();
+  CHECK(!mlpool_alloc(pool, &b, 12 * MIB, stream, "b") && !mlpool_free(pool, b, stream));
+  CHECK(!mlpool_capture_end(pool, 7) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
 }
 
 static void test_tags(void) {
@@ -326,6 +341,11 @@ static void test_tags(void) {
   FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, "new"), MLPOOL_ERROR_ASLEEP, "");
   CHECK(!mlpool_wake(pool) && *(char *)weights == 7 && *(char *)other == 9);
   memset(cache, 1, 8 * MIB);
+  // No memory sleeps while a capture is open, which waiting for the device would end.
+  CHECK(!mlpool_capture_begin(pool, 8, NULL, NULL));
+  FAILS(mlpool_tag_sleep(pool, "cache", 0), MLPOOL_ERROR_INVALID, "is open");
+  FAILS(mlpool_sleep(pool, 1), MLPOOL_ERROR_INVALID, "is open");
+  CHECK(!mlpool_capture_end(pool, 8) && !mlpool_capture_release(pool, 8));
   // Freed memory serves its tag, until a trim.
   CHECK(!mlpool_free(pool, cache, NULL) && !mlpool_tag_alloc(pool, &a, 8 * MIB, NULL, "cache") && a == cache && !mlpool_free(pool, a, NULL));
   CHECK(!mlpool_free(pool, weights, NULL) && !mlpool_free(pool, other, NULL) && !mlpool_trim(pool, 0) && stats(pool).reserved == 0);
@@ -568,30 +588,29 @@ static void test_processes(void) {
   CHECK(((char *)b)[0] == 5 && !mlpool_close_received(b));
 }
 
-// work allocates and frees blocks, and sees that no other thread has bytes of its own: each block has its
-// address at both ends.
+// work allocates blocks and frees those of all threads, and sees that none has bytes of another: each block has its
+// address at its end, and that of the end at its beginning.
 static void *work(void *arg) {
-  enum { BLOCKS = 64 };
+  enum { BLOCKS = 64, STEPS = 20000 };
+  static _Atomic(void **) blocks[BLOCKS];
   unsigned random = (unsigned)(uintptr_t)&random;
-  void *blocks[BLOCKS] = {0}, **ends[BLOCKS];
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < STEPS + BLOCKS; i++) {
     random = random * 1664525 + 1013904223;
-    int at = random >> 26;
-    if (blocks[at]) {
-      CHECK(*(void **)blocks[at] == blocks[at] && *ends[at] == blocks[at]);
-      if (i % 16 == 0) CHECK(!mlpool_record_stream(arg, blocks[at], NULL));
-      CHECK(!mlpool_free(arg, blocks[at], NULL));
-      blocks[at] = NULL;
-      continue;
+    _Atomic(void **) *at = &blocks[i < STEPS ? (int)(random >> 26) : i - STEPS];
+    void **block = atomic_exchange(at, NULL);
+    if (!block && i < STEPS) {
+      size_t pointers = 1 + random % (8 << 10);
+      CHECK(!mlpool_alloc(arg, (void **)&block, pointers * sizeof(void *), NULL, random & 1 << 20 ? "odd" : "even"));
+      block[0] = block + pointers - 1;
+      *(void **)block[0] = block;
+      if (i % 1000 == 0) CHECK(!mlpool_trim(arg, 0) && stats(arg).allocs > 0);
+      block = atomic_exchange(at, block);
     }
-    size_t pointers = 1 + random % (8 << 10);
-    CHECK(!mlpool_alloc(arg, &blocks[at], pointers * sizeof(void *), NULL, random & 1 << 20 ? "odd" : "even"));
-    ends[at] = (void **)blocks[at] + pointers - 1;
-    *(void **)blocks[at] = *ends[at] = blocks[at];
-    if (i % 1000 == 0) CHECK(!mlpool_trim(arg, 0) && stats(arg).allocs > 0);
+    if (!block) continue;
+    CHECK(*(void **)block[0] == block);
+    if (i % 16 == 0) CHECK(!mlpool_record_stream(arg, block, NULL));
+    CHECK(!mlpool_free(arg, block, NULL));
   }
-  for (int at = 0; at < BLOCKS; at++)
-    if (blocks[at]) CHECK(!mlpool_free(arg, blocks[at], NULL));
   return NULL;
 }
 
