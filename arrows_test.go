@@ -3,6 +3,7 @@ package mlpool_test
 
 import (
 	"iter"
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path"
@@ -33,9 +34,7 @@ func quotes(cell string) (found []string) {
 func readTable(t *testing.T) map[string]*row {
 	t.Helper()
 	text, err := os.ReadFile("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, table, _ := strings.Cut(string(text), "| package | what it does | may import |\n|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows, below := map[string]*row{}, []string(nil)
@@ -144,8 +143,6 @@ func goList(t *testing.T, packages string, args ...string) iter.Seq[string] {
 		t.Skip(err) // a test binary that was carried to another machine
 	}
 	out, err := exec.Command("go", append(append([]string{"list"}, args...), packages)...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return strings.Lines(string(out))
 }

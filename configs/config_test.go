@@ -2,6 +2,7 @@ package configs
 
 import (
 	"errors"
+	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -194,9 +195,7 @@ log_dir = ""
 		Data: Data{Dataset: "fashion", DataDir: "d"},
 	}
 	got, err := Parse("t.toml", []byte(all))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(got.places) != len(keys) {
 		t.Errorf("the text sets %d keys of %d: add the new one to it", len(got.places), len(keys))
 	}
@@ -243,13 +242,9 @@ func TestParseDefaults(t *testing.T) {
 
 func TestCheckData(t *testing.T) {
 	set, err := Parse("t.toml", []byte("[train]\n\nbsz = 101"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	unset, err := Parse("t.toml", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, tt := range []struct {
 		c           Config
 		rows, ranks int
@@ -277,17 +272,13 @@ func TestLoad(t *testing.T) {
 	}
 	for size, want := range map[int]string{maxFile: "", maxFile + 1: "larger than 1 MiB"} {
 		path := filepath.Join(t.TempDir(), "long.toml")
-		if err := os.WriteFile(path, []byte(strings.Repeat("#", size)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(strings.Repeat("#", size)), 0o666))
 		if _, err := Load(path); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), path+": "+want)) {
 			t.Errorf("%d bytes: %v, want %q", size, err, want)
 		}
 	}
 	recipes, err := filepath.Glob("*.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	logs := map[string]string{}
 	for _, path := range recipes {
 		c, err := Load(path)

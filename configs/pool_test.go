@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 )
 
 // TestPoolOptions sets the keys for a pool and wants each to reach its option.
@@ -51,9 +52,7 @@ func TestSet(t *testing.T) {
 	if err := c.Set("allocator.slack", "2"); err == nil || c.Allocator.Slack != 0.5 {
 		t.Errorf("slack is %v, %v", c.Allocator.Slack, err)
 	}
-	if err := c.Set("allocator.poison", "true"); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, c.Set("allocator.poison", "true"))
 	if got := before.Errorf("allocator.poison", "no").Error(); !strings.Contains(got, "not set there") {
 		t.Errorf("a copy knows what was set later: %s", got)
 	}

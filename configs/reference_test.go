@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"mlpool/internal/must"
 	"os"
 	"reflect"
 	"regexp"
@@ -13,9 +14,7 @@ import (
 // its default, with what there is.
 func TestReference(t *testing.T) {
 	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var want, got []string
 	for _, k := range keys {
 		want = append(want, k.name)
@@ -39,9 +38,7 @@ func TestReference(t *testing.T) {
 		t.Errorf("README.md has the keys\n%q, want\n%q", got, want)
 	}
 	c, err := Parse("README.md", []byte(toml.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	c.name, c.places = "", nil
 	if d := Default(); !reflect.DeepEqual(c, d) {
 		t.Errorf("README.md's defaults make\n%+v, want\n%+v", c, d)

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,9 +91,7 @@ func TestSettingErrors(t *testing.T) {
 // TestSettingPlaces wants a setting to replace the file's value, and to be named by later errors.
 func TestSettingPlaces(t *testing.T) {
 	c, err := Parse("t.toml", []byte("[train]\nbsz = 1\nseed = 2"), "train.bsz=101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for key, want := range map[string]string{
 		"train.bsz":    "-set train.bsz: no",
 		"train.seed":   "t.toml:3: train.seed: no",
@@ -115,13 +114,9 @@ func TestLoadStandardInput(t *testing.T) {
 		"[train]\nbsz = 0": "standard input:2: train.bsz: is 0, ",
 	} {
 		path := filepath.Join(t.TempDir(), "in")
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o666))
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		os.Stdin = f
 		c, err := Load("-", "train.seed=4")
 		f.Close()

@@ -1,7 +1,7 @@
 package data
 
 import (
-	"errors"
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,9 +79,7 @@ func TestLoadErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	pipes := t.TempDir() // in place of a file it has something that might never end
-	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Symlink(os.DevNull, filepath.Join(pipes, "train-images-idx3-ubyte"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o644), os.Symlink(os.DevNull, filepath.Join(pipes, "train-images-idx3-ubyte")))
 	for _, tt := range []struct {
 		o    Options
 		want string

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"mlpool/internal/must"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -160,9 +161,7 @@ func TestDownloadGood(t *testing.T) {
 func checkFiles(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, e := range entries {
 		got, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
@@ -206,9 +205,7 @@ func TestDownloadProgress(t *testing.T) {
 	var reports []report
 	progress := func(file string, done, total int64) { reports = append(reports, report{file, done, total}) }
 	d := downloader{http.DefaultClient, servedFiles(), []string{mirror(t, serve)}, progress, time.Minute, time.Minute, nil}
-	if err := d.download(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.download(t.Context(), t.TempDir()))
 	last := report{}
 	for _, r := range reports {
 		switch {
@@ -247,9 +244,7 @@ func TestDownloadWaiting(t *testing.T) {
 		d.patience = time.Minute
 		close(said)
 	}
-	if err := d.fetch(t.Context(), url+"a.gz", t.TempDir(), d.files[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.fetch(t.Context(), url+"a.gz", t.TempDir(), d.files[0]))
 	if want := []string{strings.Trim(url, "htp:/"), "a.gz"}; !slices.Equal(slices.Compact(events), want) {
 		t.Errorf("got %q, want %q", events, want)
 	}

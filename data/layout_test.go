@@ -1,6 +1,7 @@
 package data
 
 import (
+	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,9 +86,7 @@ func TestUnpacked(t *testing.T) {
 		dir := t.TempDir()
 		for name, content := range small {
 			path := filepath.Join(dir, tt.place(name))
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 			write(t, filepath.Dir(path), filepath.Base(path), content)
 		}
 		o := Options{Name: tt.set, Dir: dir}
@@ -108,9 +107,7 @@ func TestUnpacked(t *testing.T) {
 	dir := t.TempDir()
 	for _, set := range []string{"MNIST", "FashionMNIST"} {
 		to := filepath.Join(dir, set, "raw")
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(to, 0o755))
 		for name, content := range small {
 			write(t, to, name, content)
 		}
@@ -124,7 +121,5 @@ func TestUnpacked(t *testing.T) {
 
 func write(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), zip(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, name), zip(content), 0o644))
 }

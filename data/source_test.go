@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"errors"
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,9 +51,7 @@ func TestLocate(t *testing.T) {
 	module, _, _ := strings.Cut(mnistModule, "@")
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(t.TempDir(), "none"))
 	l, err := Locate(t.Context(), Options{Name: "mnist"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := mnistDir(t)
 	var want []File
 	for _, f := range mnist {
@@ -68,9 +67,7 @@ func TestLocate(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	cache = filepath.Join(cache, "mlpool", "mnist")
-	if err := errors.Join(os.Mkdir(filepath.Dir(cache), 0o755), os.Symlink(dir, cache)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Dir(cache), 0o755), os.Symlink(dir, cache))
 	l, err = Locate(t.Context(), Options{Name: "mnist"})
 	if err != nil || l.Source != "cache" || l.Files[3] != (File{filepath.Join(cache, mnist[3].name), mnist[3].size}) {
 		t.Errorf("with a cache: got %+v, %v", l, err)
@@ -88,14 +85,10 @@ func TestLocate(t *testing.T) {
 func TestFindMNIST(t *testing.T) {
 	real, altered := mnistDir(t), t.TempDir()
 	for _, f := range mnist {
-		if err := os.WriteFile(filepath.Join(altered, f.name), make([]byte, f.size), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(altered, f.name), make([]byte, f.size), 0o644))
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o644))
 	empty := func(t *testing.T) string { return filepath.Join(t.TempDir(), "made", "on the way") }
 	is := func(dir string) func(*testing.T) string { return func(*testing.T) string { return dir } }
 	none := errors.New("none")
@@ -118,9 +111,7 @@ func TestFindMNIST(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.module == altered { // which an earlier case has mended
-				if err := os.WriteFile(filepath.Join(altered, mnist[0].name), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(filepath.Join(altered, mnist[0].name), nil, 0o644))
 			}
 			cache, asked := tt.cache(t), ""
 			module := func(context.Context) (string, error) {
@@ -196,9 +187,7 @@ func TestModuleDir(t *testing.T) {
 
 	// A go command that hangs is killed.
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\n[ \"$1\" = env ] && echo https://a,direct && exit\nexec sleep 60\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\n[ \"$1\" = env ] && echo https://a,direct && exit\nexec sleep 60\n"), 0o755))
 	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	hurried, cancel := context.WithCancel(t.Context())
 	defer cancel()

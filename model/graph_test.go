@@ -12,6 +12,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
@@ -59,9 +60,7 @@ func TestGraphTrainsAsEager(t *testing.T) {
 				steady, process = now, cudadriver.Counters()
 			}
 			host, err := trainer.Weights()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, w := range host {
 				final = append(final, w.Float32s())
 			}
@@ -174,9 +173,7 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 		})
 		trainer := newTrainer(t, d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
 		trainEpoch(t, trainer)
-		if err := trainer.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, trainer.Close())
 		tensors := 11
 		if l.bf16 {
 			tensors += 3 // copies of the weights
@@ -201,9 +198,7 @@ func TestResumeCaptures(t *testing.T) {
 			opt.Start.Losses = make([]float32, done)
 			trainer := newTrainer(t, on.device(plain), train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
 			trainEpoch(t, trainer)
-			if err := trainer.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, trainer.Close())
 			if !slices.Equal(log, slices.Repeat([]string{"graph"}, graphs)) {
 				t.Errorf("after %d steps: freed %v, want %d graphs", done, log, graphs)
 			}

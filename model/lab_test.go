@@ -11,6 +11,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
@@ -121,9 +122,7 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 func newTrainer[T any](t *testing.T, ops model.Ops[T], train, test model.Set, weights []*tensor.Dense, opt model.Options) *model.Trainer[T] {
 	t.Helper()
 	trainer, err := model.NewTrainer(ops, train, test, weights, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := trainer.Close(); err != nil {
 			t.Error(err)
@@ -136,17 +135,13 @@ func newTrainer[T any](t *testing.T, ops model.Ops[T], train, test model.Set, we
 func trainEpoch[T any](t *testing.T, trainer *model.Trainer[T]) model.Epoch {
 	t.Helper()
 	e, err := trainer.Epoch(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return e
 }
 
 func newAllocator(t *testing.T, kind string, driver allocator.Driver) allocator.Allocator {
 	a, err := openAllocator(kind, driver)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return a
 }
 

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels/kerneltest"
 	"mlpool/model"
 )
@@ -28,9 +29,7 @@ func TestMNISTOnGPU(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
 	const rows, batch, limit = 3200, 64, 5e-5
 	set, err := data.Load(context.Background(), data.Options{Name: "mnist"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	weights := model.Weights(784, 784, 4, data.Classes, 0)
 	losses := make(map[string][]float32)
 	onEveryBackend(t, func(t *testing.T, l lab) {

@@ -11,6 +11,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
@@ -46,9 +47,7 @@ func TestTrainingMatchesFloat64(t *testing.T) {
 			}
 		}
 		host, err := trainer.Weights()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i, w := range host {
 			if !w.Shape().Eq(weights[i].Shape()) {
 				t.Fatalf("weights %d have the shape %v, want %v", i, w.Shape(), weights[i].Shape())

@@ -12,6 +12,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
@@ -117,18 +118,12 @@ func launchesOf(t *testing.T, width, batch, layers int, fuse, fuses bool) string
 	alloc := allocator.NewMalloc(new(addresses))
 	q := &idle{fuses: fuses, names: make(map[uintptr]string)}
 	trainer, err := model.NewTrainer(device.New(device.Observe(q, q.launch), alloc, fuse), blank(2*batch), blank(100), model.Weights(784, width, layers, data.Classes, 0), options(2*batch, batch))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := trainer.Epoch(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if err := trainer.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := alloc.Close(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, trainer.Close())
+	must.OK(t, alloc.Close())
 	return q.text.String()
 }
 
@@ -155,14 +150,10 @@ func TestLaunchesAndOperands(t *testing.T) {
 		got.WriteString(launchesOf(t, c.width, c.batch, c.layers, c.fuse, c.fuses))
 	}
 	if *writeLaunches {
-		if err := os.WriteFile(launchesFile, []byte(got.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(launchesFile, []byte(got.String()), 0o666))
 	}
 	want, err := os.ReadFile(launchesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	g, w := strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")
 	section := ""
 	for i := range min(len(g), len(w)) {

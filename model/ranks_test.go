@@ -14,6 +14,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/device"
@@ -116,9 +117,7 @@ func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test mod
 		})
 	}
 	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errs...)
 	for rank := range all {
 		if !slices.EqualFunc(all[rank].weights, all[0].weights, slices.Equal) {
 			t.Errorf("rank %d of %d has other weights than rank 0", rank, ranks)

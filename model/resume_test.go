@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/model"
 )
 
@@ -58,9 +59,7 @@ func trainFrom(t *testing.T, l lab, train, test model.Set, weights []*tensor.Den
 	}
 	for ; number <= resumeEpochs && ctx.Err() == nil; number++ {
 		e, err := trainer.Epoch(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s.epochs = append(s.epochs, e)
 	}
 	var err error

@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/device"
@@ -97,9 +98,7 @@ func testMirroredRank(t *testing.T, symmetric bool, weights []*tensor.Dense) {
 		if symmetric {
 			m = mirror{l.alloc, l.queue.Handle()}
 		}
-		if err := d.SetCollective(m); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.SetCollective(m))
 		trainer := newTrainer(t, d, train, test, weights, opt)
 		var got []model.Epoch
 		for range epochs {
@@ -186,24 +185,18 @@ func testLateSideQueue(t *testing.T, symmetric bool, weights []*tensor.Dense) {
 	run := func(q device.Queue) (got []string) {
 		t.Helper()
 		alloc, err := allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		d := device.New(q, alloc, true)
 		var m mirror
 		if symmetric {
 			m = mirror{alloc, q.Handle()}
 		}
-		if err := d.SetCollective(m); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.SetCollective(m))
 		trainer := newTrainer(t, d, train, test, weights, opt)
 		for range epochs {
 			e := trainEpoch(t, trainer)
 			sum, err := trainer.Checksum()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got = append(got, fmt.Sprint(e.Losses, e.ValLoss, e.ValAcc, sum))
 		}
 		if err := errors.Join(trainer.Close(), d.CloseCollective(), alloc.Close()); err != nil {

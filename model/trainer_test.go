@@ -13,6 +13,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels/device"
 	"mlpool/model"
 )
@@ -40,9 +41,7 @@ func TestVerbose(t *testing.T) {
 			opt.Verbose = func(step int, loss float32) { steps, losses = append(steps, step), append(losses, loss) }
 			trainer := newTrainer(t, l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 			e, err := trainer.Epoch(context.Background())
-			if err := errors.Join(err, trainer.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err, trainer.Close())
 			if !slices.Equal(steps, c.want) {
 				t.Errorf("every %d steps, chunks of %d: reports of %v, want %v", c.every, c.chunk, steps, c.want)
 			}
@@ -80,13 +79,9 @@ func TestChecksum(t *testing.T) {
 			weights := model.Weights(8, 8, 2, data.Classes, 3)
 			change(weights)
 			m, err := model.NewMLP(d, weights)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			sum, err := m.Checksum()
-			if err := errors.Join(err, m.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err, m.Close())
 			return sum
 		}
 		same := checksum(func([]*tensor.Dense) {})
@@ -125,9 +120,7 @@ func TestHiddenWidthIsRounded(t *testing.T) {
 		o := &shapesOf{Device: l.device(plain)}
 		weights := model.Weights(7, 34, 2, data.Classes, 0)
 		m, err := model.NewMLP(o, weights)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		widths := map[int]int{34: 36, 784: 784, 1000: 1008, 3000: 3008, 5000: 5024}
 		if l.bf16 {
 			widths[34] = 40
@@ -142,9 +135,7 @@ func TestHiddenWidthIsRounded(t *testing.T) {
 			t.Errorf("weights of shapes %v on the device, want %v", o.shapes, want)
 		}
 		back, err := m.Weights()
-		if err := errors.Join(err, m.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err, m.Close())
 		for i, w := range weights {
 			if !w.Shape().Eq(back[i].Shape()) || !slices.Equal(w.Float32s(), back[i].Float32s()) {
 				t.Errorf("weights %d came back as others", i)
@@ -243,9 +234,7 @@ func TestEveryFaultIsReported(t *testing.T) {
 	}
 	for bad := 1; ; bad++ {
 		pool, err := allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		o := &failingOps{Device: device.New(new(device.HostQueue), pool, true), bad: bad}
 		err = run(o)
 		if leak := pool.Close(); leak != nil {

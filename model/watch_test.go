@@ -2,11 +2,11 @@ package model_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/model"
 )
 
@@ -38,9 +38,7 @@ func TestDivergedEpochEnds(t *testing.T) {
 			opt.Order = func(int) []int32 { return identity(0)[:steps] }
 			trainer := newTrainer(t, l.device(plain), train, test, model.Weights(features, 4, 1, data.Classes, 0), opt)
 			e, err := trainer.Epoch(context.Background())
-			if err := errors.Join(err, trainer.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err, trainer.Close())
 			check(t, e)
 		})
 		// Only one rank has the row. All end at the same step, even if that rank knows how fast its

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"io/fs"
+	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -94,8 +95,6 @@ func anchor(title string) string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return strings.TrimSpace(string(b))
 }

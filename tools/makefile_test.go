@@ -5,6 +5,7 @@ package tools
 import (
 	"bytes"
 	"errors"
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,9 +27,7 @@ func kernelsOf(t *testing.T) (dir, compiled string) {
 		}
 	}
 	rules, err := os.ReadFile("../kernels/kernels.mk")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir = t.TempDir()
 	compiled = filepath.Join(dir, "compiled")
 	for name, text := range map[string]string{
@@ -48,9 +47,7 @@ echo whole >"$object"
 `,
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777))
 	}
 	return dir, compiled
 }
@@ -85,15 +82,11 @@ func TestMakeKernelsTwice(t *testing.T) {
 func TestMakeKernelsFails(t *testing.T) {
 	dir, _ := kernelsOf(t)
 	fail := filepath.Join(dir, "fail")
-	if err := os.WriteFile(fail, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(fail, nil, 0o666))
 	if out, err := makeIn(dir); err == nil {
 		t.Errorf("make succeeds although the compiler fails: %s", out)
 	}
-	if err := os.Remove(fail); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(fail))
 	if out, err := makeIn(dir); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -112,21 +105,15 @@ func TestMakeKernelsFails(t *testing.T) {
 func TestMakeKernelsEmulated(t *testing.T) {
 	dir, compiled := kernelsOf(t)
 	translate, err := os.ReadFile("../kernels/emulator/translate/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777))
 	}
 	write("go.mod", "module m\n\ngo 1.26\n")
 	write("kernels/emulator/translate/main.go", string(translate))
-	if err := os.Rename(filepath.Join(dir, "nvcc"), filepath.Join(dir, "g++")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(filepath.Join(dir, "nvcc"), filepath.Join(dir, "g++")))
 	for _, c := range []struct {
 		change, to string
 		want       []string
@@ -137,9 +124,7 @@ func TestMakeKernelsEmulated(t *testing.T) {
 		{"kernels/cuda/nn/b.cu", "", nil}, // a new time alone
 		{"kernels/cuda/kernel.h", "int h;\n", []string{"a.o", "b.o"}},
 	} {
-		if err := os.RemoveAll(compiled); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.RemoveAll(compiled))
 		if c.change != "" {
 			write(c.change, c.to)
 		}
@@ -169,9 +154,7 @@ func TestReleaseArchitectures(t *testing.T) {
 		dir := t.TempDir()
 		nvcc := filepath.Join(dir, "nvcc")
 		script := "#!/bin/sh\ncase $1 in --list-gpu-code) printf '%s\\n' " + c.knows + " ;; --version) echo 'release " + c.release + ", V1' ;; esac\n"
-		if err := os.WriteFile(nvcc, []byte(script), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(nvcc, []byte(script), 0o777))
 		cmd := exec.Command("make", "-n", "-C", "..", "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", "kernels_build="+dir, dir+"/gemm/warpgroup/warpgroup.o")
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
 		out, err := cmd.CombinedOutput()
@@ -226,19 +209,13 @@ func TestKernelsInAnyFolder(t *testing.T) {
 func TestMakeClean(t *testing.T) {
 	dir, _ := kernelsOf(t)
 	makefile, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666))
 	removed := []string{"build/train", "build/a b/c", "build/.hidden", "kernels/libkernels.a", "kernels/archive_cuda.go"}
 	kept := []string{"build/cuda12/bin/nvcc", "logs/weights", "a", "b/c"}
 	for _, name := range append(removed, kept...) {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o777))
 	}
 	cmd := exec.Command("make", "-C", dir, "clean", "CUDA=0")
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
@@ -282,12 +259,8 @@ func TestMakeTrain(t *testing.T) {
 			bin := filepath.Join(bare, "bin")
 			dir, _ := kernelsOf(t)
 			makefile, err := os.ReadFile("../Makefile")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666), os.Mkdir(filepath.Join(dir, "tools"), 0o777)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666), os.Mkdir(filepath.Join(dir, "tools"), 0o777))
 			fake(t, bin, "nvidia-smi", "#!/bin/sh\n[ \"$1\" != -L ] || echo 'GPU 0: H200'\n")
 			fake(t, bin, "go", `#!/bin/sh
 case "$*" in
@@ -300,9 +273,7 @@ esac
 			fake(t, filepath.Join(dir, "tools"), "install_cuda.sh", `#!/bin/sh
 [ `+c.installs+` = 0 ] && mkdir -p "$1/bin" && cp nvcc "$1/bin/nvcc"
 `)
-			if err := os.MkdirAll(filepath.Join(dir, "build"), 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(dir, "build"), 0o777))
 			cmd := exec.Command(filepath.Join(bin, "make"), append([]string{"-C", dir, "train"}, c.args...)...)
 			cmd.Env = []string{"PATH=" + bin}
 			out, err := cmd.CombinedOutput()
@@ -325,9 +296,7 @@ func TestMakeDistWithoutNVCC(t *testing.T) {
 	for _, name := range []string{"Makefile", "tools/debs.sh", "tools/release/dist.sh", "tools/release/release.sh"} {
 		text, err := os.ReadFile(filepath.Join("..", name))
 		to := filepath.Join(dir, name)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o777))
 	}
 	fake(t, bin, "go", "#!/bin/sh\ncase $* in *GOARCH) echo amd64 ;; *) echo 1 ;; esac\n")
 	fake(t, bin, "git", "#!/bin/sh\necho 1\n")

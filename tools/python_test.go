@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,13 +30,9 @@ func TestPython(t *testing.T) {
 	}
 	python(t)
 	files, err := filepath.Glob("*.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	more, err := filepath.Glob("traces/*.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	files = append(files, more...)
 	for _, name := range files { // so that go test sees changes
 		if _, err := os.ReadFile(name); err != nil {
@@ -103,9 +100,7 @@ func TestPeersOfTrain(t *testing.T) {
 				size *= int(n)
 			}
 			file = append(file, bytes.Repeat([]byte{1}, size)...)
-			if err := os.WriteFile(filepath.Join(dir, set+name), file, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, set+name), file, 0o666))
 		}
 	}
 	table := filepath.Join(dir, "peers.csv")

@@ -5,6 +5,7 @@
 package tools
 
 import (
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,21 +28,15 @@ func sandbox(t *testing.T, commands ...string) (dir, bash string) {
 		t.Skip("bash is older than 5")
 	}
 	dir, err = filepath.EvalSymlinks(t.TempDir()) // install_cuda.sh prints paths without links
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(bin, 0o755))
 	for _, command := range commands {
 		path, err := exec.LookPath(command)
 		if err != nil {
 			t.Skipf("no %s here", command)
 		}
-		if err := os.Symlink(path, filepath.Join(bin, command)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(path, filepath.Join(bin, command)))
 	}
 	return dir, bash
 }
@@ -49,9 +44,7 @@ func sandbox(t *testing.T, commands ...string) (dir, bash string) {
 // fake writes a command into bin.
 func fake(t *testing.T, bin, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755))
 }
 
 // awaitFile waits until a command has created a file.
@@ -174,9 +167,7 @@ func TestMeasureFails(t *testing.T) {
 		args := strings.Fields(c.args)
 		cmd, dir := measuring(t, []string{c.env}, args[0], args[1:]...)
 		if c.without != "" {
-			if err := os.Remove(filepath.Join(dir, "bin", c.without)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Remove(filepath.Join(dir, "bin", c.without)))
 		}
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s %s: %v, %s, want an error with %q", c.env, c.args, err, out, c.want)
@@ -190,17 +181,11 @@ func TestMeasureFails(t *testing.T) {
 // TestRanksLeavesNone ends ranks.sh while one of its ranks is stopped.
 func TestRanksLeavesNone(t *testing.T) {
 	cmd, dir := measuring(t, nil, "ranks.sh", "DIR/bin/train", "DIR/out", "failures")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	awaitFile(t, filepath.Join(dir, "rank"))
 	rank, err := strconv.Atoi(read(t, filepath.Join(dir, "rank")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, err)
+	must.OK(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err == nil {
 		t.Error("ranks.sh exits with 0")
 	}
@@ -311,9 +296,7 @@ esac
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		var said strings.Builder
 		cmd.Stderr = &said
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
 		if c.interrupt {
 			awaitFile(t, filepath.Join(dir, "ready"))
 			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {

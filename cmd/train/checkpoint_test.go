@@ -17,6 +17,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // initialWeightsOf returns weights of zero for layers between the given sizes.
@@ -112,7 +113,7 @@ func TestBest(t *testing.T) {
 func recordsOf(t *testing.T, dir string) []rundir.Record {
 	t.Helper()
 	records, err := rundir.Run{Dir: dir}.Records()
-	traintest.OK(t, err)
+	must.OK(t, err)
 	return records
 }
 
@@ -121,10 +122,10 @@ func TestDamagedBest(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainAll(t, logDir, path)
 	file := filepath.Join(dir, rundir.BestFile)
-	traintest.OK(t, os.Truncate(file, 100))
+	must.OK(t, os.Truncate(file, 100))
 	runs := func() int {
 		entries, err := os.ReadDir(logDir)
-		traintest.OK(t, err)
+		must.OK(t, err)
 		return len(entries)
 	}
 	before := runs()
@@ -132,6 +133,6 @@ func TestDamagedBest(t *testing.T) {
 	if code == 0 || !strings.Contains(stderr, rundir.BestFile) || !strings.Contains(stderr, "without that file") || strings.Count(stderr, "\n") != 1 || runs() != before {
 		t.Errorf("exit code %d, %d runs of %d, %s", code, runs(), before, stderr)
 	}
-	traintest.OK(t, os.Remove(file))
+	must.OK(t, os.Remove(file))
 	trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 }

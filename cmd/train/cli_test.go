@@ -15,6 +15,7 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
+	"mlpool/internal/must"
 	"mlpool/internal/program"
 )
 
@@ -53,7 +54,7 @@ func TestWaiting(t *testing.T) {
 		t.Skip(err) // it is go that asks a proxy
 	}
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	traintest.OK(t, err)
+	must.OK(t, err)
 	defer proxy.Close() // a connection is made, but nobody accepts it
 	t.Setenv("GOPROXY", "http://"+proxy.Addr().String())
 	t.Setenv("GOMODCACHE", t.TempDir())
@@ -85,9 +86,9 @@ func TestData(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train("-data", path)
 	cfg, err := configs.Load(path)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	info, err := os.Stat(filepath.Join(cfg.Data.DataDir, "t10k-labels-idx1-ubyte.gz"))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	want := fmt.Sprintf("t10k-labels-idx1-ubyte.gz   %d bytes\n", info.Size())
 	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "source: data_dir\n"+cfg.Data.DataDir) || !strings.HasSuffix(stdout, want) {
 		t.Errorf("exit code %d, %s, got\n%s, want %s", code, stderr, stdout, want)

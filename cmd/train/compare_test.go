@@ -17,6 +17,7 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestCompareInterrupted compares only the epochs that all allocators have done.
@@ -187,7 +188,7 @@ func TestJSONOfEnds(t *testing.T) {
 
 	path, _ = traintest.WriteConfig(t, "cpu", "nmu_epochs = 3\n")
 	taken, logDir := traintest.WriteConfig(t, "cpu", "")
-	traintest.OK(t, os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777))
+	must.OK(t, os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777))
 	for _, path := range []string{path, taken} {
 		table, page := filepath.Join(t.TempDir(), "t.csv"), filepath.Join(t.TempDir(), "p.html")
 		if code, stdout, _ := train("-json", "-csv", table, "-report", page, path); code != exit.Failure || stdout != "" {

@@ -14,6 +14,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestDiverge trains at a rate at which the loss becomes NaN in the first epoch, which is printed
@@ -32,11 +33,11 @@ func TestDiverge(t *testing.T) {
 		t.Errorf("want the line of the first epoch alone, got:\n%s", stdout)
 	}
 	step, err := strconv.Atoi(match[1])
-	traintest.OK(t, err)
+	must.OK(t, err)
 	losses := traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))
 	for i, line := range losses {
 		v, err := strconv.ParseFloat(line, 64)
-		traintest.OK(t, err)
+		must.OK(t, err)
 		if finite := !math.IsNaN(v) && !math.IsInf(v, 0); i < step && finite != (i+1 < step) {
 			t.Errorf("the loss of step %d is %v, and the run is said to diverge at %d", i+1, v, step)
 		}
@@ -94,7 +95,7 @@ func TestDivergedIsLatest(t *testing.T) {
 	for _, args := range [][]string{{"-resume", link}, {"-predict", predict.TestSet, link}} {
 		fails(t, exit.Failure, "; did you mean "+good+"?\n", args...)
 	}
-	traintest.OK(t, os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)))
+	must.OK(t, os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)))
 	fails(t, exit.Failure, "; -best takes ", "-predict", predict.TestSet, link)
 }
 

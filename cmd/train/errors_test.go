@@ -16,6 +16,7 @@ import (
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 )
@@ -116,7 +117,7 @@ func TestKeyAtFault(t *testing.T) {
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "file"), filepath.Join(dir, "empty")
 	traintest.Write(t, file, "")
-	traintest.OK(t, os.Mkdir(empty, 0o777))
+	must.OK(t, os.Mkdir(empty, 0o777))
 	bad := traintest.DataDir(t)
 	traintest.Write(t, filepath.Join(bad, "t10k-labels-idx1-ubyte"), "x")
 	for _, c := range []struct{ text, want string }{
@@ -151,7 +152,7 @@ func TestKeyAtFault(t *testing.T) {
 // TestTraceAtFault removes the folder of the trace during the training.
 func TestTraceAtFault(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "traces")
-	traintest.OK(t, os.Mkdir(dir, 0o777))
+	must.OK(t, os.Mkdir(dir, 0o777))
 	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
 	stdout := &traintest.OnText{Text: "epoch 1/3", Do: func() { os.Remove(dir) }}
 	var stderr strings.Builder

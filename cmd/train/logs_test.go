@@ -14,6 +14,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
+	"mlpool/internal/must"
 )
 
 // folderOf is the run's folder that the last line of a run names.
@@ -99,7 +100,7 @@ func TestLogsOfRun(t *testing.T) {
 	one := trainAll(t, root, path)
 	two := trainAll(t, root, "-compare=malloc,custom", path)
 	cut := trainAll(t, root, "-compare=malloc,custom", path)
-	traintest.OK(t, os.Remove(filepath.Join(cut, rundir.ComparisonFile))) // as where it was killed
+	must.OK(t, os.Remove(filepath.Join(cut, rundir.ComparisonFile))) // as where it was killed
 	before := traintest.Contents(t, root)
 	for _, c := range []struct {
 		logDir, run string

@@ -17,6 +17,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestTraceIsChecked fails before the training if a trace cannot be written, and keeps an older
@@ -25,7 +26,7 @@ func TestTraceIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "no", "trace.csv")
 	folder := filepath.Join(dir, "folder.json")
-	traintest.OK(t, os.Mkdir(folder, 0o777))
+	must.OK(t, os.Mkdir(folder, 0o777))
 	old := filepath.Join(dir, "old.csv")
 	traintest.Write(t, old, "old")
 	for _, c := range []struct {
@@ -87,7 +88,7 @@ func TestLogsFail(t *testing.T) {
 	traintest.NeedFile(t, device)
 	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.RecordsFile} {
 		path, logDir := traintest.WriteConfig(t, "cpu", "")
-		traintest.OK(t, errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))))
+		must.OK(t, errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))))
 		code, stdout, stderr := train(path)
 		if code != exit.Failure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the disk of "+logDir+" is full: write "+filepath.Join(logDir, name)) {
 			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)

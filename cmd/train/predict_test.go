@@ -18,6 +18,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
+	"mlpool/internal/must"
 )
 
 // trained trains on the small data set, and returns the folders of the run and of the data.
@@ -25,7 +26,7 @@ func trained(t *testing.T) (dir, dataDir string) {
 	t.Helper()
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	cfg, err := configs.Load(path)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	return trainAll(t, logDir, path), cfg.Data.DataDir
 }
 
@@ -70,7 +71,7 @@ func writePicture(t *testing.T, path string, pixel int, background, ink color.Co
 		}
 	}
 	var b bytes.Buffer
-	traintest.OK(t, png.Encode(&b, m))
+	must.OK(t, png.Encode(&b, m))
 	traintest.Write(t, path, b.String())
 }
 
@@ -153,12 +154,12 @@ func TestPredictRefuses(t *testing.T) {
 		t.Helper()
 		fails(t, exit.Failure, want, "-predict", what, dir)
 	}
-	traintest.OK(t, os.RemoveAll(dataDir))
+	must.OK(t, os.RemoveAll(dataDir))
 	refuses(dataDir, predict.TestSet)
 	write(filepath.Join(dir, rundir.ConfigFile), []byte("x = 1\n"))
 	refuses(rundir.ConfigFile+":1: ", predict.TestSet)
-	traintest.OK(t, (checkpoint.Checkpoint{Weights: initialWeightsOf(16, 4, 3)}).Save(filepath.Join(dir, rundir.WeightsFile)))
+	must.OK(t, (checkpoint.Checkpoint{Weights: initialWeightsOf(16, 4, 3)}).Save(filepath.Join(dir, rundir.WeightsFile)))
 	refuses("a model of 3 classes, want 10", predict.TestSet)
-	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
+	must.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
 	refuses("weights.safetensors: no weights", predict.TestSet)
 }

@@ -16,13 +16,14 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestDiskFillsUp fills the disk of log_dir within the second epoch: the run prints the epoch and
 // the command that resumes it, and fails. The next run does not begin.
 func TestDiskFillsUp(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	traintest.OK(t, os.Mkdir(logDir, 0o777))
+	must.OK(t, os.Mkdir(logDir, 0o777))
 	if err := syscall.Mount("tmpfs", logDir, "tmpfs", 0, "size=512k"); err != nil {
 		t.Skip(err) // as to all but root
 	}
@@ -62,13 +63,13 @@ func TestProcess(t *testing.T) {
 	cmd, stderr := process(t, config)
 	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+t.TempDir())
 	stdout, err := cmd.StdoutPipe()
-	traintest.OK(t, errors.Join(err, cmd.Start()))
+	must.OK(t, errors.Join(err, cmd.Start()))
 	output, resident := "", int64(0)
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		output += in.Text() + "\n"
 		if strings.HasPrefix(in.Text(), "custom: epoch 2, step 100:") {
 			resident = peakResident(t, cmd.Process.Pid)
-			traintest.OK(t, cmd.Process.Signal(os.Interrupt))
+			must.OK(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	var failed *exec.ExitError

@@ -21,6 +21,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/kernels/collective"
 )
 
@@ -66,12 +67,12 @@ func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	path, _ := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 1000000")
 	cmd, errs := process(t, path)
 	stdout, err := cmd.StdoutPipe()
-	traintest.OK(t, errors.Join(err, cmd.Start()))
+	must.OK(t, errors.Join(err, cmd.Start()))
 	sent := false
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		if !sent && strings.HasPrefix(in.Text(), "epoch 1/") {
 			sent = true
-			traintest.OK(t, cmd.Process.Signal(sig))
+			must.OK(t, cmd.Process.Signal(sig))
 		}
 	}
 	if err := cmd.Wait(); err == nil {
@@ -101,9 +102,9 @@ func TestSignals(t *testing.T) {
 func TestInterruptedFiles(t *testing.T) {
 	dir, _ := trained(t)
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	defer writer.Close() // what still reads ends then
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -133,9 +134,9 @@ func TestEndlessFiles(t *testing.T) {
 		{rundir.WeightsFile, "-predict", predict.TestSet}, {rundir.FactsFile, "-predict", predict.TestSet}, {rundir.FactsFile, "-report", page},
 	} {
 		file := filepath.Join(dir, c.file)
-		traintest.OK(t, errors.Join(os.Rename(file, file+".whole"), os.Symlink(zeros, file)))
+		must.OK(t, errors.Join(os.Rename(file, file+".whole"), os.Symlink(zeros, file)))
 		fails(t, exit.Failure, "train: read "+file+": not a regular file\n", c.flag, c.value, dir)
-		traintest.OK(t, os.Rename(file+".whole", file))
+		must.OK(t, os.Rename(file+".whole", file))
 	}
 }
 
@@ -158,7 +159,7 @@ func TestReaderGone(t *testing.T) {
 		if err == nil {
 			err = errors.Join(cmd.Start(), stdout.Close())
 		}
-		traintest.OK(t, err)
+		must.OK(t, err)
 		var exit *exec.ExitError
 		err = cmd.Wait()
 		if text := stderr.String(); !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.HasPrefix(text, c.stderr) || c.stderr == "" && text != "" || strings.Contains(text, "pipe") {
@@ -174,7 +175,7 @@ func TestReaderGone(t *testing.T) {
 func TestNamedPipe(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	read := make(chan string, 1)
 	go func() {
 		text, err := os.ReadFile(pipe)

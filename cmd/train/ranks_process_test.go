@@ -23,6 +23,7 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/kerneltest"
 )
@@ -55,7 +56,7 @@ func (r *processRanks) train(ranks int, args ...string) (said string, err error)
 		cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
 			fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+r.port, launch.SecretEnv+"="+secret)
 		cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
-		traintest.OK(r.t, cmd.Start())
+		must.OK(r.t, cmd.Start())
 		if r.started != nil {
 			r.started(rank, cmd.Process)
 		}
@@ -139,7 +140,7 @@ func TestWideRankProcesses(t *testing.T) {
 func TestRankKilled(t *testing.T) {
 	r := newProcessRanks(t)
 	for _, executor := range []string{"eager", "graph"} {
-		traintest.OK(t, os.RemoveAll(r.logDir))
+		must.OK(t, os.RemoveAll(r.logDir))
 		killed := make(chan time.Time, 1)
 		r.started = func(rank int, p *os.Process) {
 			if rank != 1 {
@@ -176,7 +177,7 @@ func TestAnotherProgram(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	text := traintest.Read(t, os.Args[0])
 	other := filepath.Join(t.TempDir(), "other")
-	traintest.OK(t, os.WriteFile(other, append(text, 0), 0o777))
+	must.OK(t, os.WriteFile(other, append(text, 0), 0o777))
 	port := freePort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -185,7 +186,7 @@ func TestAnotherProgram(t *testing.T) {
 	for name, value := range mpirun(1, 3, port) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	traintest.OK(t, cmd.Start())
+	must.OK(t, cmd.Start())
 	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failure {
 		t.Errorf("rank 1 ends with %v", err)

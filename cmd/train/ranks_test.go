@@ -16,6 +16,7 @@ import (
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
 )
@@ -30,9 +31,9 @@ type ended struct {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	traintest.OK(t, err)
+	must.OK(t, err)
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	traintest.OK(t, errors.Join(err, l.Close()))
+	must.OK(t, errors.Join(err, l.Close()))
 	return port
 }
 
@@ -116,9 +117,9 @@ func quiet(t *testing.T, all []ended) {
 func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 	t.Helper()
 	run, err := rundir.Open(traintest.Latest(t, logDir))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	losses, err := run.Losses()
-	traintest.OK(t, err)
+	must.OK(t, err)
 	return run, losses
 }
 

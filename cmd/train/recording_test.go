@@ -11,6 +11,7 @@ import (
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/internal/report"
 )
 
@@ -22,7 +23,7 @@ func recordings(t *testing.T, dir string) (recs []report.Recording) {
 			continue
 		}
 		var rec report.Recording
-		traintest.OK(t, json.Unmarshal([]byte(text), &rec))
+		must.OK(t, json.Unmarshal([]byte(text), &rec))
 		traintest.CheckRecording(t, rec)
 		if got, want := traintest.LiveIn(rec.Peak), traintest.MostLive(rec.Memory); got != want {
 			t.Errorf("%s: %d bytes are live in the map of the peak, which is of %d", name, got, want)
@@ -68,7 +69,7 @@ func TestTraceOfAProfile(t *testing.T) {
 				Ts, Dur       float64
 			}
 		}
-		traintest.OK(t, errors.Join(err, json.Unmarshal(text, &got)))
+		must.OK(t, errors.Join(err, json.Unmarshal(text, &got)))
 		first, end, blocks := -1.0, 0.0, 0
 		for _, e := range got.TraceEvents {
 			if e.Ph == "X" && e.Cat == "kernel" {

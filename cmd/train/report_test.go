@@ -12,6 +12,7 @@ import (
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/internal/report"
 )
 
@@ -21,7 +22,7 @@ func writeRun(t *testing.T, dir string, facts rundir.Facts, ms float64, config s
 	facts.Config, facts.Start = "mnist.toml", time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
 	facts.Machine = rundir.Machine{CPU: "a CPU", Cores: 2, OS: "Linux"}
 	f, err := rundir.Start(dir, facts, []byte(config))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	for i := range 8 {
 		took := ms * (1 + 0.001*float64(i%3))
 		if i == 0 {
@@ -31,10 +32,10 @@ func writeRun(t *testing.T, dir string, facts rundir.Facts, ms float64, config s
 			Allocator: facts.Name, Epoch: i + 1, Warmup: i == 0, Steps: 2, TrainMS: took, ValMS: 1, AllocatorMS: 0.01,
 			ValAcc: 0.97, PeakAllocated: 90 << 20, PeakReserved: 100 << 20, Interrupted: i == 7,
 		}
-		traintest.OK(t, f.Add(rec, []float32{2, 1}))
+		must.OK(t, f.Add(rec, []float32{2, 1}))
 	}
 	f.Facts.Status, f.Facts.Epochs = rundir.Done, 7
-	traintest.OK(t, f.Finish())
+	must.OK(t, f.Finish())
 	return dir
 }
 
@@ -72,7 +73,7 @@ func TestReportOfComparison(t *testing.T) {
 			{Addr: 1 << 30, Bytes: 2 << 20, State: allocator.MapLive, Tag: "weights"},
 		}}}},
 	})
-	traintest.OK(t, err)
+	must.OK(t, err)
 	traintest.Write(t, filepath.Join(custom, rundir.RecordingFile), string(recording))
 	wantAll(t, reportOf(t, dir),
 		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "+24.4 %",
@@ -105,7 +106,7 @@ func TestReportErrors(t *testing.T) {
 		}
 	}
 	sparse := spoiled(rundir.RecordsFile, "")
-	traintest.OK(t, os.Truncate(filepath.Join(sparse, rundir.RecordsFile), 1<<40))
+	must.OK(t, os.Truncate(filepath.Join(sparse, rundir.RecordsFile), 1<<40))
 	fails(t, exit.Failure, "metrics.jsonl: larger than 1 GiB\n", "-report", page, sparse)
 	// Figures that no run has make a page all the same, which ends.
 	reportOf(t, spoiled(rundir.RecordsFile, `{"epoch":1,"steps":500,"allocator_ms":5e-324}`+"\n"), spoiled(rundir.RecordsFile, "{}\n"),

@@ -17,6 +17,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // trainFor trains until the context has been asked asked times since the run began, and returns the
@@ -181,10 +182,10 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	run, err := rundir.Open(whole)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	run.Facts.Status, run.Facts.End = rundir.Running, nil
 	killed := filepath.Join(t.TempDir(), "killed")
-	traintest.OK(t, errors.Join(os.CopyFS(killed, os.DirFS(whole)), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), run.Facts)))
+	must.OK(t, errors.Join(os.CopyFS(killed, os.DirFS(whole)), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), run.Facts)))
 	for _, args := range [][]string{nil, {"-set", "train.executor=graph"}, {"-set", "train.profile=3"}, {"-json"}} {
 		code, stdout, stderr := train(append([]string{"-resume", killed}, args...)...)
 		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "resuming") {
@@ -260,7 +261,7 @@ func TestResumeRefuses(t *testing.T) {
 		t.Errorf("other labels: exit code %d, stderr %q", code, stderr)
 	}
 	entries, err := os.ReadDir(logDir)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	for _, e := range entries {
 		if e.IsDir() && e.Name() != filepath.Base(dir) {
 			t.Errorf("a run that was refused has left %s", e.Name())
@@ -281,7 +282,7 @@ func TestResumeDamaged(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 28, logDir, path)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	for _, c := range []struct {
 		file, want string
 		damage     func(text []byte) []byte
@@ -299,7 +300,7 @@ func TestResumeDamaged(t *testing.T) {
 			small := saved
 			small.Weights = initialWeightsOf(16, 24, 3)
 			other := t.TempDir()
-			traintest.OK(t, small.Save(filepath.Join(other, rundir.WeightsFile)))
+			must.OK(t, small.Save(filepath.Join(other, rundir.WeightsFile)))
 			return traintest.Read(t, filepath.Join(other, rundir.WeightsFile))
 		}},
 	} {
@@ -309,6 +310,6 @@ func TestResumeDamaged(t *testing.T) {
 		fails(t, exit.Failure, c.want, "-resume", dir)
 		traintest.Write(t, file, string(text))
 	}
-	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
+	must.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
 	fails(t, exit.Failure, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights: ", "-resume", dir)
 }

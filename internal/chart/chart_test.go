@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"mlpool/internal/chart/charttest"
+	"mlpool/internal/must"
 	"mlpool/internal/plotstyle"
 )
 
@@ -88,9 +89,7 @@ func TestSVG(t *testing.T) {
 func drawn(t *testing.T, p Picture) (boxes []image.Rectangle, whole image.Rectangle) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := p.WritePNG(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WritePNG(&b))
 	pixels := charttest.Pixels(t, b.Bytes())
 	boxes = make([]image.Rectangle, len(plotstyle.Palette))
 	for y := range pixels.Rect.Max.Y {

@@ -6,6 +6,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 const kib = 1 << 10
@@ -122,9 +123,7 @@ func FuzzOf(f *testing.F) {
 			o.Segments = allocator.SegmentsMalloc
 		}
 		p, err := allocator.NewPool(allocatortest.NewFake(1<<36), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() {
 			if err := p.Close(); err != nil {
 				t.Error(err)
@@ -138,9 +137,7 @@ func FuzzOf(f *testing.F) {
 			if n := len(blocks); n > 0 && r.IntN(5) < 2 {
 				i := r.IntN(n)
 				requested -= blocks[i].Size
-				if err := p.Free(blocks[i], allocator.Stream(r.IntN(3))); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, p.Free(blocks[i], allocator.Stream(r.IntN(3))))
 				blocks[i] = blocks[n-1]
 				blocks = blocks[:n-1]
 				continue
@@ -149,9 +146,7 @@ func FuzzOf(f *testing.F) {
 			bytes += r.Int64N(bytes)
 			before, s := p.Stats().Reserved, allocator.Stream(r.IntN(3))
 			b, err := p.Alloc(bytes, s, "block")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if grown := p.Stats().Reserved - before; grown > 0 {
 				growth = Growth{Bytes: bytes, Stream: s, Addr: b.Addr, Grown: grown}
 			}
@@ -164,9 +159,7 @@ func FuzzOf(f *testing.F) {
 			t.Errorf("%s: %d of %d bytes live, %d unknown; requested %d of %d", o.Strategy, split.Live, split.Reserved, split.Bytes[Unknown], requested, p.Stats().Reserved)
 		}
 		for _, b := range blocks {
-			if err := p.Free(b, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.Free(b, 0))
 		}
 	})
 }

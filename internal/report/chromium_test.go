@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"fmt"
+	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,9 +46,7 @@ func openBrowser(t *testing.T) *browser {
 	}
 	// The browser writes to the folder until its processes end.
 	profile, err := os.MkdirTemp(t.TempDir(), "profile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.DisableGPU, chromedp.UserDataDir(profile), chromedp.Flag("disable-background-networking", true))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -77,9 +76,7 @@ func openBrowser(t *testing.T) *browser {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
 		t.Fatal(err)
 	}
@@ -88,18 +85,14 @@ func openBrowser(t *testing.T) *browser {
 
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, chromedp.Do(b.ctx, actions...))
 }
 
 // run runs an action with a result.
 func run[T any](b *browser, action chromedp.Action[T]) T {
 	b.Helper()
 	v, err := chromedp.Run(b.ctx, action)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	return v
 }
 
@@ -149,15 +142,9 @@ func (b *browser) load(p Page) {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "report.html")
 	f, err := os.Create(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := Write(f, p); err != nil {
-		b.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
+	must.OK(b, Write(f, p))
+	must.OK(b, f.Close())
 	b.do(chromedp.Navigate("file://"+path), chromedp.WaitReady("main"))
 	b.clean()
 }

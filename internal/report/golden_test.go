@@ -2,6 +2,7 @@ package report
 
 import (
 	"flag"
+	"mlpool/internal/must"
 	"os"
 	"regexp"
 	"strings"
@@ -21,14 +22,10 @@ func TestGolden(t *testing.T) {
 		text = strings.ReplaceAll(text, "><", ">\n<")
 		file := "testdata/" + name + ".txt"
 		if *update {
-			if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(file, []byte(text), 0o666))
 		}
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		lines := strings.Split(string(want), "\n")
 		for i, line := range strings.Split(text, "\n") {
 			if i >= len(lines) || line != lines[i] {

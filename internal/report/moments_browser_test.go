@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 )
 
 // shownMaps are the figures that the slider shows.
@@ -151,9 +152,7 @@ func testHostileMap(_ *testing.T, b *browser) {
 // testCannotUnpack wants a message, and each map at its peak, in a browser without DecompressionStream.
 func testCannotUnpack(t *testing.T, b *browser) {
 	script, err := chromedp.Call(b.ctx, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: "delete window.DecompressionStream"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b.load(sampleTrace(2, 3, 20))
 	b.wants("maps", shownMaps+`.length`, 2)
 	b.wants("sliders", `document.querySelectorAll(".moments input").length`, 0)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"mlpool/internal/must"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +16,7 @@ func TestSliders(t *testing.T) {
 	p.Runs = append(p.Runs, Run{Name: "one map", Recording: Recording{Peak: manyBlocks(4)}})
 	for _, most := range []int{1 << 30, 20_000, 1} {
 		all, err := p.sliders(p.colours(), p.laneBytes(), most)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		sum := 0
 		for i, s := range all[:2] {
 			sum += len(s.Data)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"mlpool/internal/must"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,13 +17,9 @@ import (
 func written(t *testing.T, p Page) (string, *html.Node) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Write(&b, p))
 	root, err := html.Parse(bytes.NewReader(b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b.String(), root
 }
 

@@ -9,6 +9,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/cudadriver"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
@@ -53,9 +54,7 @@ func TestAllocatorsOnGPU(t *testing.T) {
 		},
 		"async": func(t *testing.T) *allocatortest.Env {
 			p, err := cudadriver.NewMemPool()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return newEnv(allocator.NewAsync(p), cudaQueues(t))
 		},
 	} {
@@ -67,9 +66,7 @@ func TestAllocatorsOnGPU(t *testing.T) {
 func sharedDriver(t *testing.T) cudadriver.Driver {
 	t.Helper()
 	devices, err := cudadriver.DeviceCount()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	peers := []int{1}[:min(devices-1, 1)]
 	for _, o := range []cudadriver.Options{{Peers: peers, Shareable: true}, {Shareable: true}, {}} {
 		d, err := cudadriver.New(o)
@@ -84,9 +81,7 @@ func sharedDriver(t *testing.T) cudadriver.Driver {
 
 func newPool(t *testing.T, d allocator.Driver, o allocator.PoolOptions) allocator.Allocator {
 	p, err := allocator.NewPool(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return p
 }
 
@@ -94,9 +89,7 @@ func cudaQueues(t *testing.T) map[allocator.Stream]device.Queue {
 	queues := make(map[allocator.Stream]device.Queue)
 	for range 4 {
 		q, err := device.NewCUDAQueue(kernels.FP32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		queues[q.Handle()] = q
 	}
 	return queues

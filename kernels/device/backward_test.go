@@ -10,6 +10,7 @@ import (
 
 	"gorgonia.org/tensor"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/ref"
 )
@@ -186,9 +187,7 @@ func TestPrefetch(t *testing.T) {
 		r.calls = nil // but not what was written
 		r.queues(c.name, c.want, func() error { c.run(); return b.EndStep() })
 	}
-	if err := b.Forget(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, b.Forget())
 }
 
 // TestDgradWgradIsTheSame compares a dgrad and its wgrad in one launch, captured and not, with
@@ -219,23 +218,17 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 			if d.kind == Float32 {
 				err = b.Write(d, tensor.New(tensor.WithShape(d.rows, d.cols), tensor.WithBacking(values)))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 		}
 		r.launches()
-		if err := b.Replay(0, func() error { return b.backward(layers) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Replay(0, func() error { return b.backward(layers) }))
 		if one := strings.Contains(r.launches(), "dgrad+wgrad nt+drelu"); one != c.fuses {
 			t.Errorf("%+v: in one launch: %v", c, one)
 		}
 		var got []float32
 		for _, d := range layers.w {
 			dense, err := b.Dense(d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got = append(got, dense.Float32s()...)
 			for i, v := range dense.Float32s() {
 				if c.bf16 && sliceAt[ref.BF16](d.rounded.Addr, d.Len())[i] != ref.ToBF16(v) {
@@ -265,9 +258,7 @@ func put(t *testing.T, d *Device, dt tensor.Dtype, shape ...int) Tensor {
 func putBy(t *testing.T, d *Device, method func(string, *tensor.Dense) (Tensor, error), dt tensor.Dtype, shape ...int) Tensor {
 	t.Helper()
 	x, err := method("test", tensor.New(tensor.Of(dt), tensor.WithShape(shape...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := d.Free(x); err != nil {
 			t.Error(err)

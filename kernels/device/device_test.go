@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/ref"
 )
@@ -31,17 +32,13 @@ type bench struct {
 func newBench(t testing.TB, q Queue, fuse bool) bench {
 	t.Helper()
 	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b := bench{Device: New(q, pool, fuse)}
 	var all []Tensor
 	with := func(copyOf func(string, *tensor.Dense) (Tensor, error)) func(string, *tensor.Dense) Tensor {
 		return func(tag string, h *tensor.Dense) Tensor {
 			d, err := copyOf(tag, h)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			all = append(all, d)
 			return d
 		}
@@ -82,9 +79,7 @@ func (b bench) step(start, n, column int) error {
 func TestStepMakesNoGarbage(t *testing.T) {
 	b := newBench(t, new(idleQueue), true)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := b.step(0, 10, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.step(0, 10, 0))
 	}); n != 0 {
 		t.Errorf("a step makes %v allocations on the Go heap", n)
 	}
@@ -96,9 +91,7 @@ func TestAnnotate(t *testing.T) {
 	var log []string
 	b.Annotate(func(name string) { log = append(log, name) }, func() { log = append(log, "pop") })
 	for range 2 {
-		if err := b.step(0, 10, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.step(0, 10, 0))
 	}
 	want := []string{"step", "gather+gemm+relu [10,12]·[12,8]", "pop", "classifier+gradients [10,8]·[8,10]", "pop",
 		"wgrad+sgd [8,10]·[10,10], [12,10]·[10,8]", "pop", "pop"}
@@ -116,9 +109,7 @@ func TestAnnotate(t *testing.T) {
 func TestMisfits(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)
-	if err := b.EndStep(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.EndStep())
 	x, square, h, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 8), b.tensor(t, 12, 10)
 	for _, c := range []struct {
 		name string
@@ -225,9 +216,7 @@ func TestHalfTheBytes(t *testing.T) {
 			t.Helper()
 			for i, w := range []Tensor{b.w0, b.w1} {
 				h, err := b.Dense(w)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				for j, v := range h.Float32s() {
 					if got := sliceAt[ref.BF16](w.rounded.Addr, w.Len())[j]; got != ref.ToBF16(v) {
 						t.Fatalf("fuse=%v, %s: element %d of w%d is %v, its copy %v", fuse, when, j, i, v, got.Float32())
@@ -238,9 +227,7 @@ func TestHalfTheBytes(t *testing.T) {
 		same("at first")
 		b.fill(t, 1)
 		same("written")
-		if err := b.step(0, 10, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.step(0, 10, 0))
 		same("after a step")
 		x := b.tensor(t, 16, 12)
 		if b.Linear(x, b.w0); b.EndStep() == nil {
@@ -269,19 +256,13 @@ func fuseComputesTheSame(t *testing.T, p kernels.Precision, size float32, tolera
 		b := newBench(t, &HostQueue{Precision: p}, fuse)
 		b.fill(t, size)
 		for i := range 2 {
-			if err := b.step(9*i, 9+2*i, 13*i); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.step(9*i, 9+2*i, 13*i))
 		}
 		b.ReduceLoss(b.results, 1, b.rows, 13, 11, 7)
-		if err := b.EndStep(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.EndStep())
 		for i, d := range []Tensor{b.w0, b.w1, b.rows, b.results} {
 			h, err := b.Dense(d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got := h.Float32s()
 			if !fuse {
 				want = append(want, got)
@@ -322,8 +303,6 @@ func (b bench) fill(t *testing.T, size float32) {
 		b.Write(b.w0, tensor.New(tensor.WithShape(12, 8), tensor.WithBacking(weights(12*8)))),
 		b.Write(b.w1, tensor.New(tensor.WithShape(8, 10), tensor.WithBacking(weights(8*10)))),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 }

@@ -3,21 +3,16 @@ package device_test
 import (
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/kernels/device"
 )
 
 func TestHostFill(t *testing.T) {
 	d := device.NewHostDriver()
 	addr, err := d.Malloc(1024)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Fill(addr, 7, 1024, 0); err != nil {
-		t.Error(err)
-	}
-	if err := d.Fill(addr+512, 8, 12, 0); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, err)
+	must.OK(t, d.Fill(addr, 7, 1024, 0))
+	must.OK(t, d.Fill(addr+512, 8, 12, 0))
 	for _, c := range []struct {
 		from      uintptr
 		bytes, of int64
@@ -37,7 +32,5 @@ func TestHostFill(t *testing.T) {
 			t.Errorf("Differing of %d bytes from %d on: no error", c.bytes, c.from)
 		}
 	}
-	if err := d.Free(addr); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, d.Free(addr))
 }

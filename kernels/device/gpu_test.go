@@ -5,6 +5,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -26,9 +27,7 @@ func openGPU(t *testing.T, count int, open func() (allocator.Allocator, error)) 
 	t.Cleanup(g.close)
 	for range count {
 		s, err := kernels.NewStream()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		g.streams = append(g.streams, s)
 	}
 	var err error

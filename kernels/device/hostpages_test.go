@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 )
 
 // mappable is a driver with a range of 4 pages, and memory of 1 and of 2 pages.
@@ -32,9 +33,7 @@ func newMappable(t *testing.T) *mappable {
 	addr, err1 := d.ReserveRange(4 * hostPage)
 	one, err2 := d.CreatePages(hostPage)
 	two, err3 := d.CreatePages(2 * hostPage)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err1, err2, err3)
 	if addr%hostPage != 0 {
 		t.Fatalf("range at %#x", addr)
 	}
@@ -137,25 +136,19 @@ func TestHostPagesRefused(t *testing.T) {
 func TestHostPagesLimited(t *testing.T) {
 	for option, limited := range map[string]int{"-v": unix.RLIMIT_AS, "-f": unix.RLIMIT_FSIZE} {
 		var was unix.Rlimit
-		if err := unix.Getrlimit(limited, &was); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.Getrlimit(limited, &was))
 		t.Cleanup(func() {
 			if err := unix.Setrlimit(limited, &was); err != nil {
 				t.Error(err)
 			}
 		})
-		if err := unix.Setrlimit(limited, &unix.Rlimit{Cur: min(was.Cur, 1<<46), Max: was.Max}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.Setrlimit(limited, &unix.Rlimit{Cur: min(was.Cur, 1<<46), Max: was.Max}))
 		d := NewHostDriver()
 		if _, err := d.PageSize(); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("under ulimit %s: %v", option, err)
 		}
 		pool, err := allocator.NewPool(d, allocator.PoolOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if kind := pool.Segments(); kind != allocator.SegmentsMalloc {
 			t.Errorf("under ulimit %s segments are %s", option, kind)
 		}

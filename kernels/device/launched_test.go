@@ -1,12 +1,12 @@
 package device
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 )
 
@@ -44,9 +44,7 @@ func TestNothingIsLaunched(t *testing.T) {
 // TestHostQueueRefuses makes calls that a GPU's queue also refuses.
 func TestHostQueueRefuses(t *testing.T) {
 	var q HostQueue
-	if err := q.Mark(1); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, q.Mark(1))
 	elapsed := func(from, to int) func() error {
 		return func() error { _, err := q.Elapsed(from, to); return err }
 	}
@@ -65,18 +63,14 @@ func TestHostQueueRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if err := errors.Join(q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup)), elapsed(1, 1)()); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup)), elapsed(1, 1)())
 }
 
 // TestCaptureWithinAStep begins a capture within a step, whose outputs are not the graph's.
 func TestCaptureWithinAStep(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b.CaptureFrom(pool)
 	before := b.alloc.Stats().Allocated
 	b.Activate(b.w0)
@@ -84,18 +78,14 @@ func TestCaptureWithinAStep(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "step") {
 		t.Errorf("a capture within a step: error %v", err)
 	}
-	if err := b.EndStep(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, b.EndStep())
 	if after := b.alloc.Stats().Allocated; after != before {
 		t.Errorf("%d bytes are still allocated", after-before)
 	}
 	if err := b.step(0, 10, 0); err != nil {
 		t.Errorf("the next step: %v", err)
 	}
-	if err := errors.Join(b.Forget(), pool.Close()); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, b.Forget(), pool.Close())
 }
 
 // TestTablesAreNotOutputs refuses tables and indices that are outputs: a kernel may read them while

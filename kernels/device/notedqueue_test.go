@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 )
@@ -137,20 +138,14 @@ func dataParallel(t *testing.T, p kernels.Precision, ranks int, symmetric bool, 
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
 	q.device = d
-	if err := d.SetCollective(comm); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.SetCollective(comm))
 	for i := range len(widths) - 1 {
 		one, err := d.Weights("weights", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(widths[i], widths[i+1])))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		w = append(w, one)
 		q.layers[one.operand()] = i
 	}
-	if err := d.DataParallel(w, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.DataParallel(w, rows))
 	for i, one := range w {
 		q.layers[one.operand()] = i
 	}

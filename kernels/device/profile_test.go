@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 )
 
@@ -53,9 +54,7 @@ func TestProfile(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
 	const n = 5
 	p, err := b.Profile(n, func() error { return b.step(0, 10, 0) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	us := time.Microsecond
 	want := []OpTime{
 		{"gather+gemm+relu", "[10,12]·[12,8]", 1, 0, 2 * 10 * 12 * 8, 10*12 + 4*(12*8+10*8)},

@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 )
 
@@ -106,9 +107,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 		if backward {
 			d.Backward(w, inputs, dlogits, dx, 0.1)
 		}
-		if err := d.EndStep(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.EndStep())
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	step(true)
@@ -137,9 +136,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	if err := d.EndStep(); err != nil || slices.Index(q.log[first:], last) != 0 {
 		t.Errorf("%v, a Backward behind another begins with %q, want %q", err, q.log[first:], last)
 	}
-	if err := d.Synchronize(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, d.Synchronize())
 }
 
 // TestOneBucket has a model of one bucket, which in symmetric memory the main queue exchanges.
@@ -182,9 +179,7 @@ func TestGather(t *testing.T) {
 	} {
 		if c.want != nil {
 			d.Backward(w, []Tensor{x, h, h}, dlogits, h, 0.1)
-			if err := d.EndStep(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, d.EndStep())
 		}
 		for range 2 {
 			q.log = nil
@@ -262,13 +257,9 @@ func TestReduceFaults(t *testing.T) {
 		}
 	}()
 	results, err := d.FromDense("results", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(3, 2)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	x, err := d.FromDense("x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 4)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	backward := func() error {
 		d.Backward([]Tensor{w[1], w[0]}, []Tensor{x, x}, x, x, 0.1)
 		return d.EndStep()
@@ -282,9 +273,7 @@ func TestReduceFaults(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if err := d.AllReduce(results, 0, 3); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, d.AllReduce(results, 0, 3))
 	comm.Abort(errors.New("rank 0 is gone"))
 	_, dense := d.Dense(w[0])
 	_, sum := d.Checksum(w[0])
@@ -295,7 +284,5 @@ func TestReduceFaults(t *testing.T) {
 		}
 	}
 	comm.err = nil
-	if err := errors.Join(d.Free(results), d.Free(x)); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, d.Free(results), d.Free(x))
 }

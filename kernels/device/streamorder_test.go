@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -31,9 +32,7 @@ func TestOutOfMemoryOnGPU(t *testing.T) {
 			g := openGPU(t, 1, open)
 			s := g.streams[0]
 			_, total, err := g.MemInfo()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			kept := g.alloc(64<<20, s)
 			g.write(kept, 1, s)
 			for _, bytes := range []int64{total, total + 1<<30} {

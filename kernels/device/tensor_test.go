@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 )
 
 func TestDenseRoundTrip(t *testing.T) {
@@ -18,13 +19,9 @@ func TestDenseRoundTrip(t *testing.T) {
 		tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]uint8{0, 255})),
 	} {
 		d, err := b.FromDense("h", h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got, err := b.Dense(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got.Dtype() != h.Dtype() || got.Size() != h.Size() {
 			t.Errorf("%v of %v came back as %v of %v", h.Dtype(), h.Shape(), got.Dtype(), got.Shape())
 		}
@@ -59,9 +56,7 @@ func TestDenseRoundTrip(t *testing.T) {
 func TestHostDriver(t *testing.T) {
 	d := NewHostDriver()
 	memory, err := mem.VirtualMemory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if free, total, err := d.MemInfo(); err != nil || free != total || total != min(int64(memory.Total), 64<<30) {
 		t.Errorf("%d free of %d, %v, on a host of %d", free, total, err, memory.Total)
 	}
@@ -75,9 +70,7 @@ func TestHostDriver(t *testing.T) {
 	if free, total, err := d.MemInfo(); err != nil || total-free != 100 {
 		t.Errorf("%d of %d bytes free, error %v", free, total, err)
 	}
-	if err := d.Free(addr); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, d.Free(addr))
 	if err := d.Free(addr); err == nil {
 		t.Error("a double free was taken")
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/internal/must"
 	"mlpool/kernels/nccl"
 )
 
@@ -24,9 +25,7 @@ func TestAbort(t *testing.T) {
 	if err := c.AllReduce(0, 0, 0); err != gone || c.Err() != gone {
 		t.Errorf("%v and %v, want %v", err, c.Err(), gone)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, c.Close())
 }
 
 // TestAbortBesideWork aborts a communicator while an all-reduce is being queued, which may be
@@ -69,9 +68,7 @@ func TestCloseAlone(t *testing.T) {
 		return
 	}
 	nccl.SetCloseWithin(100 * time.Millisecond)
-	if err := connected(t).Close(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, connected(t).Close())
 }
 
 // TestGone uses a communicator that was aborted, or closed.
@@ -86,9 +83,7 @@ func TestGone(t *testing.T) {
 		c := connected(t)
 		deregister, errR := c.Register(1<<20, 4096)
 		closeWindow, errW := c.RegisterWindow(1<<21, 4096)
-		if err := errors.Join(errR, errW, end(c)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errR, errW, end(c))
 		_, errR = c.Register(1<<20, 4096)
 		_, errW = c.RegisterWindow(1<<20, 4096)
 		for _, err := range []error{errR, errW, deregister(), closeWindow(), c.AllReduce(0, 0, 0)} {
@@ -142,9 +137,7 @@ func TestEndsAll(t *testing.T) {
 			}
 			ranks := ending{reasons: make(chan error, 1)}
 			c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			reason := <-ranks.reasons
 			if want := "nccl: asynchronous error: unhandled system error (NCCL error 2)"; reason.Error() != want {
 				t.Errorf("%v, want %s", reason, want)

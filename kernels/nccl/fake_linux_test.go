@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"mlpool/internal/must"
 	"mlpool/kernels/nccl"
 )
 
@@ -44,9 +45,7 @@ func library(t *testing.T, flags ...string) string {
 		t.Skip(err)
 	}
 	folder, err := os.MkdirTemp("", "nccl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	libraries[key] = folder
 	flags = append(slices.Clone(flags), "-std=c++17", "-DALONE", "-shared", "-fPIC", "-o", filepath.Join(folder, "libnccl.so.2"), "../emulator/nccl.cpp")
 	if out, err := exec.Command("g++", flags...).CombinedOutput(); err != nil {
@@ -85,9 +84,7 @@ func newComm(within time.Duration) (*nccl.Comm, error) {
 func connected(t *testing.T) *nccl.Comm {
 	t.Helper()
 	c, err := newComm(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 

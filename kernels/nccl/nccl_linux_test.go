@@ -14,6 +14,7 @@ import (
 	"time"
 	"unsafe"
 
+	"mlpool/internal/must"
 	"mlpool/kernels/nccl"
 )
 
@@ -44,9 +45,7 @@ func TestCollectives(t *testing.T) {
 			t.Errorf("%v, want errors.ErrUnsupported", err)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, c.Close())
 }
 
 func TestRegister(t *testing.T) {
@@ -55,9 +54,7 @@ func TestRegister(t *testing.T) {
 	}
 	c := connected(t)
 	addr, err := nccl.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, register := range []func(uintptr, int64) (func() error, error){c.Register, c.RegisterWindow} {
 		deregister, err := register(addr, 4096)
 		if err == nil {
@@ -67,9 +64,7 @@ func TestRegister(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(nccl.Free(addr), c.Close()); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, nccl.Free(addr), c.Close())
 }
 
 // TestNoWindow has GPUs that do not reach each other's memory, between which there is no window.
@@ -127,9 +122,7 @@ func TestHosts(t *testing.T) {
 	}
 	for ranks, want := range map[nccl.Ranks]bool{met{}: false, apart{}: true} {
 		c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got := c.AcrossHosts(); got != want {
 			t.Errorf("%T: on several hosts %v, want %v", ranks, got, want)
 		}
@@ -151,9 +144,7 @@ func TestVersionName(t *testing.T) {
 func TestNoLibrary(t *testing.T) {
 	if os.Getenv("NCCL_TEST_NONE") == "" {
 		folder := t.TempDir()
-		if err := os.WriteFile(filepath.Join(folder, "libnccl.so.2"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(folder, "libnccl.so.2"), nil, 0o644))
 		cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestNoLibrary$")
 		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, "NCCL_TEST_NONE=1")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -14,23 +14,16 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/draw"
 )
-
-// ok ends the test unless all errors are nil.
-func ok(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // readText returns the text of a file.
 func readText(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	ok(t, err)
+	must.OK(t, err)
 	return string(text)
 }
 
@@ -99,7 +92,7 @@ func benchRows(t *testing.T, open func() (bench.Machine, error), args ...string)
 		t.Errorf("wrote to stderr: %s", notes.String())
 	}
 	_, rows, err := draw.ReadFigures(file)
-	ok(t, err)
+	must.OK(t, err)
 	return out.String(), rows
 }
 

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"mlpool/internal/completion/completiontest"
+	"mlpool/internal/must"
 	"mlpool/internal/program"
 )
 
 func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
-	ok(t, os.WriteFile(filepath.Join(dir, "trace.csv"), nil, 0o666))
-	ok(t, os.Mkdir(filepath.Join(dir, "recorded"), 0o777))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "trace.csv"), nil, 0o666))
+	must.OK(t, os.Mkdir(filepath.Join(dir, "recorded"), 0o777))
 	completiontest.Run(t, "allocbench", script, dir, []completiontest.Case{
 		{"allocbench -ver", "-version", "-csv"},
 		{"allocbench -trace ", "trace.csv", "-csv"},
@@ -33,7 +34,7 @@ func TestCompletion(t *testing.T) {
 func TestNoMeasurement(t *testing.T) {
 	for args, want := range map[string]string{"-version": program.Facts().String() + "\n", "-completion bash": script("bash"), "-completion fish": script("fish")} {
 		var out bytes.Buffer
-		ok(t, run(t.Context(), strings.Fields(args), &out, io.Discard, nil))
+		must.OK(t, run(t.Context(), strings.Fields(args), &out, io.Discard, nil))
 		if out.String() != want {
 			t.Errorf("%s prints %q, want %q", args, out.String(), want)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"mlpool/internal/chart/charttest"
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/draw"
 )
@@ -46,7 +47,7 @@ func TestAssets(t *testing.T) {
 func pictures(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	ok(t, err)
+	must.OK(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -65,7 +66,7 @@ func TestDraw(t *testing.T) {
 		{Scenario: "live1000", Case: "all cold", Allocator: "tlsf", Unit: "call", Mean: 1},
 	}
 	write := func(path string, rows []bench.Row) {
-		ok(t, os.WriteFile(path, []byte(csvText(t, rows)), 0o666))
+		must.OK(t, os.WriteFile(path, []byte(csvText(t, rows)), 0o666))
 	}
 	write(figures, rows)
 	other := filepath.Join(t.TempDir(), "other.csv")
@@ -98,6 +99,6 @@ func TestDraw(t *testing.T) {
 func csvText(t *testing.T, rows []bench.Row) string {
 	t.Helper()
 	var b strings.Builder
-	ok(t, draw.WriteCSV(&b, nil, rows))
+	must.OK(t, draw.WriteCSV(&b, nil, rows))
 	return b.String()
 }

@@ -12,12 +12,13 @@ import (
 	"unicode/utf8"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 )
 
 func TestList(t *testing.T) {
 	var out bytes.Buffer
-	ok(t, run(t.Context(), []string{"-list"}, &out, io.Discard, nil))
+	must.OK(t, run(t.Context(), []string{"-list"}, &out, io.Discard, nil))
 	for _, s := range bench.Scenarios() {
 		if !strings.Contains(out.String(), "\n  "+s.Name+" ") {
 			t.Errorf("scenario %s is not listed", s.Name)
@@ -52,7 +53,7 @@ func TestOverwrite(t *testing.T) {
 	trace, figures := filepath.Join(below, "trace.csv"), filepath.Join(t.TempDir(), "figures.csv")
 	const text = "Thread,Time,Action,Pointer,Size,Stream\n"
 	for _, path := range []string{trace, figures} {
-		ok(t, os.WriteFile(path, []byte(text), 0o666))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o666))
 	}
 	for _, c := range []badFlags{
 		{"-trace " + trace + " -csv " + trace, "trace.csv: is a file of -trace as well, and would be overwritten"},
@@ -73,7 +74,7 @@ func TestOverwrite(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	dir, figures := t.TempDir(), filepath.Join(t.TempDir(), "figures.csv")
-	ok(t, os.WriteFile(figures, nil, 0o666))
+	must.OK(t, os.WriteFile(figures, nil, 0o666))
 	for _, c := range []badFlags{
 		{"-trace x.csv -export-rmm new.csv -csv other.csv", "-csv has no effect with -export-rmm"},
 		{"-draw " + figures + " -plots " + dir + " -trace x.csv", "-trace has no effect with -draw"},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/draw"
 	"mlpool/tools/allocbench/internal/replay"
@@ -36,13 +37,13 @@ func newComparison(t *testing.T, more ...string) comparison {
 		"README.md":                       readmeText,
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		ok(t, os.MkdirAll(filepath.Dir(path), 0o777))
-		ok(t, os.WriteFile(path, []byte(text), 0o666))
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o666))
 	}
 	c := comparison{t, filepath.Join(dir, "kept.csv"), filepath.Join(dir, "README.md"), nil}
 	c.args = []string{"-quick", "-runs", "1", "-traces", filepath.Join(dir, "traces"), "-csv", c.csv, "-readme", c.readme}
 	c.args = append(c.args, more...)
-	ok(t, c.run())
+	must.OK(t, c.run())
 	return c
 }
 
@@ -56,7 +57,7 @@ func (c comparison) replace(path, old, new string) {
 	if !strings.Contains(text, old) {
 		c.t.Fatalf("%s has no %q:\n%s", path, old, text)
 	}
-	ok(c.t, os.WriteFile(path, []byte(strings.ReplaceAll(text, old, new)), 0o666))
+	must.OK(c.t, os.WriteFile(path, []byte(strings.ReplaceAll(text, old, new)), 0o666))
 }
 
 // TestTraces replays a folder. The name of a trace includes its folder, and a trace with the
@@ -64,7 +65,7 @@ func (c comparison) replace(path, old, new string) {
 func TestTraces(t *testing.T) {
 	c := newComparison(t)
 	_, rows, err := draw.ReadFigures(c.csv)
-	ok(t, err)
+	must.OK(t, err)
 	var cases, allocators []string
 	for _, r := range rows {
 		if !slices.Contains(cases, r.Case) {
@@ -86,7 +87,7 @@ func TestTraces(t *testing.T) {
 	if slices.Contains(allocators, bench.OnGPU) || slices.Contains(allocators, "malloc") {
 		t.Errorf("compared without a GPU: %q", allocators)
 	}
-	ok(t, c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""))
+	must.OK(t, c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""))
 	if _, rows, err = draw.ReadFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
 		t.Errorf("%d rows, error %v", len(rows), err)
 	}
@@ -108,7 +109,7 @@ func TestReadme(t *testing.T) {
 	if want := "| PyTorch's, `expandable_segments` | – | "; !strings.Contains(text, want) {
 		t.Errorf("has no %q: %s", want, text)
 	}
-	ok(t, c.run())
+	must.OK(t, c.run())
 }
 
 // TestCheck changes the kept files. -check must report differences of memory, and ignore times.
@@ -128,8 +129,8 @@ func TestCheck(t *testing.T) {
 			"trainer/wide cold, tlsf is not in it; trainer/wide cold, slab is not in it; trainer/wide warm, tlsf is not in it; and 5 more: run"},
 		{"the README's figures", func(c comparison) { c.replace(c.readme, "| `slab` |", "| `slab` | 1") }, "README.md: its table is not that of the figures"},
 		{"the README's marks", func(c comparison) { c.replace(c.readme, draw.TableEnd, "") }, "README.md: has no line"},
-		{"the README", func(c comparison) { ok(t, os.Remove(c.readme)) }, "no such file"},
-		{"the CSV", func(c comparison) { ok(t, os.Remove(c.csv)) }, "no such file"},
+		{"the README", func(c comparison) { must.OK(t, os.Remove(c.readme)) }, "no such file"},
+		{"the CSV", func(c comparison) { must.OK(t, os.Remove(c.csv)) }, "no such file"},
 	} {
 		c := newComparison(t, "-allocator", "tlsf,slab")
 		tt.change(c)
@@ -157,9 +158,9 @@ func TestCheck(t *testing.T) {
 func TestCheckOfSlowCalls(t *testing.T) {
 	dir := t.TempDir()
 	o := options{csv: filepath.Join(dir, "rows.csv"), readme: filepath.Join(dir, "README.md")}
-	ok(t, os.WriteFile(o.readme, []byte(draw.TableBegin+draw.TableEnd), 0o666))
+	must.OK(t, os.WriteFile(o.readme, []byte(draw.TableBegin+draw.TableEnd), 0o666))
 	rows := []bench.Row{{Scenario: replay.Name, Case: draw.DefaultTraining + " warm", Allocator: "tlsf", Mean: 1234567.8, PeakLive: 1, PeakReserved: 1}}
-	ok(t, o.write(nil, nil, rows, true))
+	must.OK(t, o.write(nil, nil, rows, true))
 	o.check = true
-	ok(t, o.write(nil, nil, rows, true))
+	must.OK(t, o.write(nil, nil, rows, true))
 }

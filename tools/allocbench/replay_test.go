@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 )
 
@@ -29,7 +30,7 @@ const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
 func writeTrace(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	ok(t, os.WriteFile(path, []byte(text), 0o666))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o666))
 	return path
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 )
 
@@ -62,7 +63,7 @@ func TestSince(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	for _, args := range [][]string{nil, {"-quick", "-allocator", "tlsf", "-report", page}} {
 		var out bytes.Buffer
-		ok(t, run(t.Context(), append([]string{"-trace", after, "-since", before}, args...), &out, io.Discard, nullMachine))
+		must.OK(t, run(t.Context(), append([]string{"-trace", after, "-since", before}, args...), &out, io.Discard, nullMachine))
 		const want = `what grew since before.csv, each when most is live: 6.0 MiB -> 12.0 MiB, +6.0 MiB
      +8.0 MiB     1.0 MiB -> 9.0 MiB     grows
      −4.0 MiB     4.0 MiB -> 0 B         goes
@@ -131,12 +132,12 @@ func TestCards(t *testing.T) {
 	dir := t.TempDir()
 	// A long block is freed, a shorter one takes its place, and a third one does not fit the rest.
 	const fragments = header + "0,0,allocate,0x1,68719476736,0\n0,0,free,0x1,68719476736,0\n0,0,allocate,0x1,34359738368,0\n0,0,allocate,0x2,76235669504,0\n0,0,fre"
-	ok(t, os.WriteFile(filepath.Join(dir, "fragments.csv"), []byte(fragments), 0o666))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "fragments.csv"), []byte(fragments), 0o666))
 	for name, bytes := range map[string]int64{"batch8": 8 << 30, "batch16": 16 << 30, "batch64": 64 << 30, "batch200": 200 << 30} {
-		ok(t, os.WriteFile(filepath.Join(dir, name+".csv"), fmt.Appendf(nil, "%s0,0,allocate,0x1,%d,0\n", header, bytes), 0o666))
+		must.OK(t, os.WriteFile(filepath.Join(dir, name+".csv"), fmt.Appendf(nil, "%s0,0,allocate,0x1,%d,0\n", header, bytes), 0o666))
 	}
 	var out bytes.Buffer
-	ok(t, run(t.Context(), []string{"-cards", "-traces", dir, "-allocator", "tlsf,torch"}, &out, io.Discard, nil))
+	must.OK(t, run(t.Context(), []string{"-cards", "-traces", dir, "-allocator", "tlsf,torch"}, &out, io.Discard, nil))
 	for _, line := range [][]string{{"fragments", "103", "GiB", "103", "GiB", "135", "GiB"}, strings.Fields("fragments: 2 never freed are freed at the end; line 6, the last one, is cut off and left out"), {"batch16", "16.0", "GiB", "16.0", "GiB", "16.0", "GiB"}, {"batch200", "200", "GiB", "200", "GiB", "200", "GiB"}, {"torch", "batch16", "batch16", "batch64", "fragments"}} {
 		found := false
 		for l := range strings.Lines(out.String()) {
@@ -154,7 +155,7 @@ func TestSegmentsAlone(t *testing.T) {
 		{"address": 4096, "size": 1048576, "requested_size": 1048576, "state": "active_allocated", "frames": [{"name": "f", "filename": "f.py", "line": 3}]}]}]`)
 	var out bytes.Buffer
 	page := filepath.Join(t.TempDir(), "page.html")
-	ok(t, run(t.Context(), []string{"-trace", list, "-report", page}, &out, io.Discard, nullMachine))
+	must.OK(t, run(t.Context(), []string{"-trace", list, "-report", page}, &out, io.Discard, nullMachine))
 	for _, want := range []string{"2.0 MiB reserved = 1.0 MiB live + 1.0 MiB:\n", "1.0 MiB  f f.py:3", "the smallest device need them: record them with torch.cuda.memory._record_memory_history("} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("the output has no %q:\n%s", want, out.String())

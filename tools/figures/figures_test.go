@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"mlpool/internal/chart/charttest"
+	"mlpool/internal/must"
 	"mlpool/internal/plotstyle"
 )
 
@@ -23,19 +24,13 @@ const root = "../.."
 
 // TestDocuments wants the tables and the pictures to be up to date.
 func TestDocuments(t *testing.T) {
-	if err := run([]string{"-check", "-root", root}, io.Discard); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, run([]string{"-check", "-root", root}, io.Discard))
 	s := &source{dir: root + "/assets"}
 	for _, p := range pictures {
 		var b bytes.Buffer
-		if err := p.draw(&b, s); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.draw(&b, s))
 		kept, err := os.ReadFile(filepath.Join(s.dir, p.name+".png"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if n := charttest.Differing(t, b.Bytes(), kept); n > 20 {
 			t.Errorf("%d pixels of %s.png are out of date: run go run ./tools/figures", n, p.name)
 		}
@@ -73,9 +68,7 @@ func drawOnly(t *testing.T, file string) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(text)
 }
 
@@ -84,18 +77,12 @@ func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	files, err := filepath.Glob(root + "/assets/*.[cjt][sx]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, file := range append(files, root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		to := filepath.Join(dir, strings.TrimPrefix(filepath.ToSlash(file), root))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o666)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o666))
 	}
 	return dir
 }
@@ -132,9 +119,7 @@ func TestCheck(t *testing.T) {
 			drawOnly(t, path.Base(c.file))
 			dir := copied(t)
 			file := filepath.Join(dir, c.file)
-			if err := os.WriteFile(file, []byte(strings.Replace(read(t, file), c.old, c.new, 1)), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(file, []byte(strings.Replace(read(t, file), c.old, c.new, 1)), 0o666))
 			err := run([]string{"-check", "-root", dir}, io.Discard)
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want %q", err, c.err)
@@ -157,9 +142,7 @@ func TestSweep(t *testing.T) {
 	const head = "# NVIDIA H200, driver 1, 2026-11-30: peers.py\nframework,precision,feat_dim,bsz,layers,gpus,ms,pixels,samples,floor_ms\n"
 	path := filepath.Join(t.TempDir(), "sweep.csv")
 	write := func(rows string) error {
-		if err := os.WriteFile(path, []byte(head+rows), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(head+rows), 0o666))
 		return run([]string{"-sweep", path}, io.Discard)
 	}
 	count := func(band int) (n int) {
@@ -173,23 +156,17 @@ func TestSweep(t *testing.T) {
 		return n
 	}
 	const bare = "ours,tf32,100,100,2,1,10,784,6000,5\n" // from 40 %
-	if err := write(bare); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, write(bare))
 	last := len(shareBands) - 1
 	best, worst := count(0), count(last) // in the key
-	if err := write(bare + "ours,tf32,784,64,2,1,10,784,6000,9\nours,tf32,2048,64,2,1,,784,6000,9\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, write(bare+"ours,tf32,784,64,2,1,10,784,6000,9\nours,tf32,2048,64,2,1,,784,6000,9\n"))
 	if n := count(0) - best; n < 100 || n > 300 || count(last) != worst {
 		t.Errorf("a dot of the best band is %d pixels", n)
 	}
 	dot := "ours,fp32,784,64,2,1,10,784,6000,1\njax,fp32,784,64,2,1,%d,784,6000,1\n"
 	areas := map[int]int{}
 	for _, ms := range []int{11, 9} {
-		if err := write(fmt.Sprintf(dot, ms)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, write(fmt.Sprintf(dot, ms)))
 		areas[ms] = count(last)
 	}
 	if areas[11] <= areas[9] {

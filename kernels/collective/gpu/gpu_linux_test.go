@@ -19,6 +19,7 @@ import (
 	"time"
 	"unsafe"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/gpu"
@@ -57,9 +58,7 @@ func TestExchange(t *testing.T) {
 	sizes := []int{1, 2, 3, 4, 8, 16}
 	if !kerneltest.Emulated() {
 		gpus, err := filepath.Glob("/dev/nvidia[0-9]*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		sizes = slices.Compact([]int{1, max(1, min(4, len(gpus)))})
 	}
 	for _, size := range sizes {
@@ -84,13 +83,9 @@ func start(t *testing.T, size int, what string) {
 		without = "EMULATOR_WITHOUT_PEERS=1"
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Close())
 	var all sync.WaitGroup
 	for rank := range size {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mlpool/internal/must"
 	"net"
 	"net/netip"
 	"os"
@@ -111,9 +112,7 @@ func TestTurnedAway(t *testing.T) {
 // TestListen wants rank 0 to listen only at the address that others dial.
 func TestListen(t *testing.T) {
 	own, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, a := range own {
 		prefix, err := netip.ParsePrefix(a.String())
 		if err != nil || prefix.Addr().IsLinkLocalUnicast() {
@@ -138,9 +137,7 @@ func TestOwnAddresses(t *testing.T) {
 	var own []net.Addr
 	for _, prefix := range []string{"127.0.0.1/8", "::1/128", "10.0.0.1/24", "fe80::1/64", "192.168.7.1/24"} {
 		ip, network, err := net.ParseCIDR(prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		own = append(own, &net.IPNet{IP: ip, Mask: network.Mask})
 	}
 	for _, c := range []struct {
@@ -178,9 +175,7 @@ func TestOwnAddresses(t *testing.T) {
 func TestSeals(t *testing.T) {
 	ends := func(nonces string) (rank, rank0 *peer) {
 		rank, rank0 = new(peer), new(peer)
-		if err := errors.Join(rank.seal(secret, []byte(nonces), []byte("b"), true), rank0.seal(secret, []byte(nonces), []byte("b"), false)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, rank.seal(secret, []byte(nonces), []byte("b"), true), rank0.seal(secret, []byte(nonces), []byte("b"), false))
 		return rank, rank0
 	}
 	rank, rank0 := ends("a")
@@ -220,9 +215,7 @@ func TestUserSecret(t *testing.T) {
 		all.Go(func() { secrets[i], errs[i] = userSecret() })
 	}
 	all.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errs[:]...)
 	for _, s := range secrets {
 		if s != secrets[0] || len(s) < leastSecret {
 			t.Errorf("the secrets are %q", secrets)
@@ -235,15 +228,11 @@ func TestUserSecret(t *testing.T) {
 	if info, err := os.Stat(files[0]); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if err := os.Chmod(files[0], 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(files[0], 0o640))
 	if s, err := userSecret(); err == nil {
 		t.Errorf("%q can be read by others", s)
 	}
-	if err := errors.Join(os.Chmod(files[0], 0o600), os.Truncate(files[0], 3)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(files[0], 0o600), os.Truncate(files[0], 3))
 	if s, err := userSecret(); err == nil {
 		t.Errorf("the secret is %q", s)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"mlpool/internal/must"
 	"net"
 	"runtime"
 	"strings"
@@ -185,9 +186,7 @@ func TestLongStrangers(t *testing.T) {
 			rank0 <- err
 		}()
 		conn, err := l.await()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		go func() { _, _ = io.Copy(io.Discard, conn) }()
 		n, _ := io.Copy(conn, io.MultiReader(strings.NewReader(greets), io.LimitReader(zeros{}, maxMessage)))
 		if n > 4*maxHello {
@@ -252,9 +251,7 @@ func checkMessage(t *testing.T, text string) {
 		return
 	}
 	sent, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	again, err := read(string(sent))
 	resent, err2 := json.Marshal(again)
 	if err := errors.Join(err, err2); err != nil || !bytes.Equal(resent, sent) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"mlpool/internal/must"
 	"net"
 	"os"
 	"os/exec"
@@ -92,9 +93,7 @@ func stop() error {
 func isStopped(t *testing.T, pid int) bool {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, state, _ := bytes.Cut(text, []byte(") "))
 	return bytes.HasPrefix(state, []byte("T"))
 }
@@ -103,9 +102,7 @@ func isStopped(t *testing.T, pid int) bool {
 // have ended, or all together, after more than the time that they would wait for one.
 func TestProcesses(t *testing.T) {
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, c := range []struct {
 		what, want string // of process PID
 	}{
@@ -116,9 +113,7 @@ func TestProcesses(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
 			_, port, err := net.SplitHostPort(freeAddress(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // kills what is stopped
 			defer cancel()
 			cache := t.TempDir() // none has a secret: the first makes one
@@ -129,9 +124,7 @@ func TestProcesses(t *testing.T) {
 				cmd.Env = append(os.Environ(), asRank+"="+c.what, "XDG_CACHE_HOME="+cache, SecretEnv+"=", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "MASTER_PORT="+port,
 					fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank))
 				cmd.Stderr = &stderr[rank]
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, cmd.Start())
 				ranks[rank] = cmd
 			}
 			wait := func(rank int) {
@@ -193,9 +186,7 @@ func TestScripts(t *testing.T) {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: c.session}
 				cmd.Stderr = os.Stderr
 				out, err := cmd.Output()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				said[rank] = string(out)
 			}
 			if said[0] != said[1] || !strings.Contains(said[0], " 127.0.0.1:") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mlpool/internal/must"
 	"net"
 	"slices"
 	"strings"
@@ -139,9 +140,7 @@ func TestStrangers(t *testing.T) {
 
 				instead, later := newLobby(), newLobby()
 				at, err := instead.listen(t.Context(), "", true)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				met := make(chan error, 1)
 				go func() {
 					w, err := rendezvous(context.Background(), process(1, 2), Silence, replaced{instead, later})
@@ -151,9 +150,7 @@ func TestStrangers(t *testing.T) {
 					met <- err
 				}()
 				conn, err := at[0].Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				go stranger().speak(conn, false)
 				synctest.Wait()
 				if err := at[0].Close(); err != nil {
@@ -284,9 +281,7 @@ func TestComesAgain(t *testing.T) {
 				}
 				run(0)
 				conn, err := l.await()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				hello := strings.NewReplacer(`"Size":2`, `"Size":3`, `"Rank":1`, fmt.Sprintf(`"Rank":%d`, c.dies)).Replace(hello1)
 				go another{strings.NewReader(hello), true, true}.speak(conn, true)
 				synctest.Wait() // rank 0 has read it
@@ -319,9 +314,7 @@ func TestMeetIsInterrupted(t *testing.T) {
 			l := newLobby()
 			if c.met {
 				at, err := l.listen(t.Context(), "", true)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				defer at[0].Close()
 				go func() {
 					conn, err := at[0].Accept()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,14 +49,10 @@ func number(t *testing.T, s string) int64 {
 func readRecording(t *testing.T, name string) *recording {
 	t.Helper()
 	f, err := os.Open(filepath.Join(recordedFolder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := &recording{facts: map[string]string{}}
 	lines := bufio.NewScanner(z)
 	for lines.Scan() {

@@ -6,6 +6,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 
 	"mlpool/configs"
 )
@@ -36,9 +37,7 @@ func TestSegmentsOfDevice(t *testing.T) {
 		},
 	} {
 		cfg, err := configs.Parse("t.toml", []byte("[allocator]\n"+c.config))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		o, err := poolOptions(cfg, c.driver)
 		switch {
 		case c.err != "":

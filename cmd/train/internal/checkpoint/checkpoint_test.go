@@ -19,6 +19,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 const fileName = "w.safetensors"
@@ -36,12 +37,12 @@ func matrix(inputs, outputs int) *tensor.Dense {
 // TestSaveAndLoad saves twice: the folder has only the second checkpoint, in PyTorch's layout. It takes several chunks.
 func TestSaveAndLoad(t *testing.T) {
 	dir := t.TempDir()
-	traintest.OK(t, (Checkpoint{Weights: []*tensor.Dense{matrix(1, 1), matrix(1, 1)}, Epoch: 1}).Save(filepath.Join(dir, fileName)))
+	must.OK(t, (Checkpoint{Weights: []*tensor.Dense{matrix(1, 1), matrix(1, 1)}, Epoch: 1}).Save(filepath.Join(dir, fileName)))
 	want := Checkpoint{
 		Weights: []*tensor.Dense{matrix(7, 150), matrix(150, 120), matrix(120, 10)}, Epoch: 4, Step: 17,
 		Settings: map[string]string{"train.seed": "9"},
 	}
-	traintest.OK(t, want.Save(filepath.Join(dir, fileName)))
+	must.OK(t, want.Save(filepath.Join(dir, fileName)))
 	if len(want.Settings) != 1 {
 		t.Errorf("saving changed the settings to %v", want.Settings)
 	}
@@ -50,7 +51,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 	got, err := Load(filepath.Join(dir, fileName))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if got.Epoch != 4 || got.Step != 17 || !maps.Equal(got.Settings, want.Settings) || len(got.Weights) != 3 {
 		t.Fatalf("loaded %+v", got)
 	}
@@ -60,12 +61,12 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 	}
 	f, err := os.Open(filepath.Join(dir, fileName))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	traintest.OK(t, err)
+	must.OK(t, err)
 	tensors, metadata, err := readSafetensors(f, info.Size())
-	traintest.OK(t, err)
+	must.OK(t, err)
 	first := tensors[0]
 	if first.Name != "0.weight" || tensors[2].Name != "4.weight" || !reflect.DeepEqual(first.Shape, []int{150, 7}) || first.Data[1] != want.Weights[0].Float32s()[150] {
 		t.Errorf("%s %v begins with %v: not the transpose of %v", first.Name, first.Shape, first.Data[:2], want.Weights[0])
@@ -76,7 +77,7 @@ func TestSaveAndLoad(t *testing.T) {
 			err = binary.Write(sum, binary.LittleEndian, t.Data)
 		}
 	}
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if wanted := map[string]string{"epoch": "4", "step": "17", "format": "pt", "crc32c": fmt.Sprintf("%08x", sum.Sum32()), "train.seed": "9"}; !maps.Equal(metadata, wanted) {
 		t.Errorf("metadata %v, want %v", metadata, wanted)
 	}
@@ -92,10 +93,10 @@ func TestSaveFails(t *testing.T) {
 		t.Error("in place of a folder: no error")
 	}
 	dir := t.TempDir()
-	traintest.OK(t, c.Save(filepath.Join(dir, fileName)))
+	must.OK(t, c.Save(filepath.Join(dir, fileName)))
 	traintest.NeedFile(t, "/dev/full")
 	full := func() {
-		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, fileName+".tmp")))
+		must.OK(t, os.Symlink("/dev/full", filepath.Join(dir, fileName+".tmp")))
 	}
 	c.Epoch = 1
 	large := Checkpoint{Weights: []*tensor.Dense{matrix(100, 100), matrix(100, 100)}}
@@ -117,7 +118,7 @@ func TestSaveFails(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	c := Checkpoint{Weights: []*tensor.Dense{matrix(3, 2), matrix(2, 10)}}
 	path := filepath.Join(t.TempDir(), fileName)
-	traintest.OK(t, c.Save(path))
+	must.OK(t, c.Save(path))
 	whole := traintest.Read(t, path)
 	elements := 4 * (3*2 + 2*10)
 	for _, at := range []int{len(whole) - elements, len(whole) - 50, len(whole) - 1} {
@@ -129,7 +130,7 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	older := []namedTensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{10, 2}, make([]float32, 20)}}
-	traintest.OK(t, writeFile(path, older, map[string]string{"epoch": "1", "step": "2"}))
+	must.OK(t, writeFile(path, older, map[string]string{"epoch": "1", "step": "2"}))
 	if got, err := Load(path); err != nil || got.Epoch != 1 || got.Step != 2 {
 		t.Errorf("an older file: %+v, %v", got, err)
 	}
@@ -160,7 +161,7 @@ func TestLoadRefuses(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, fileName)
-		traintest.OK(t, writeFile(path, c.tensors, c.metadata))
+		must.OK(t, writeFile(path, c.tensors, c.metadata))
 		if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
@@ -169,7 +170,7 @@ func TestLoadRefuses(t *testing.T) {
 	if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, fileName)+": no weights") {
 		t.Errorf("an empty folder: %v", err)
 	}
-	traintest.OK(t, os.Mkdir(filepath.Join(dir, fileName), 0o777))
+	must.OK(t, os.Mkdir(filepath.Join(dir, fileName), 0o777))
 	if _, err := Load(filepath.Join(dir, fileName)); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder in place of the file: %v", err)
 	}
@@ -183,9 +184,7 @@ func FuzzLoad(f *testing.F) {
 		{"epoch": "1", "step": "99999999999999999999"},
 	} {
 		var b bytes.Buffer
-		if err := writeSafetensors(&b, []namedTensor{{"0.weight", []int{2, 1}, make([]float32, 2)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, metadata); err != nil {
-			f.Fatal(err)
-		}
+		must.OK(f, writeSafetensors(&b, []namedTensor{{"0.weight", []int{2, 1}, make([]float32, 2)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, metadata))
 		f.Add(b.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -207,7 +206,7 @@ func FuzzLoad(f *testing.F) {
 			if err == nil {
 				c, err = Load(path)
 			}
-			traintest.OK(t, err)
+			must.OK(t, err)
 		}
 		if !bytes.Equal(saved[0], saved[1]) {
 			t.Errorf("%q is loaded as what is saved as %q", saved[0], saved[1])

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/internal/completion/completiontest"
+	"mlpool/internal/must"
 )
 
 func TestCompletion(t *testing.T) {
@@ -31,7 +32,7 @@ func TestCompletion(t *testing.T) {
 	for _, name := range []string{"small.toml", "x.png"} {
 		traintest.Write(t, filepath.Join(dir, name), "")
 	}
-	traintest.OK(t, os.Mkdir(filepath.Join(dir, "logs"), 0o777))
+	must.OK(t, os.Mkdir(filepath.Join(dir, "logs"), 0o777))
 	completiontest.Run(t, "train", script, dir, cases)
 }
 

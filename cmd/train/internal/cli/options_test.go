@@ -15,6 +15,7 @@ import (
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/run"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // runDir returns a folder that looks like that of a run.
@@ -173,7 +174,7 @@ func TestConfigOnce(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	o := Options{config: path}
 	_, first, err := o.Read(context.Background())
-	traintest.OK(t, errors.Join(err, os.Remove(path)))
+	must.OK(t, errors.Join(err, os.Remove(path)))
 	if _, again, err := o.Read(context.Background()); err != nil || !reflect.DeepEqual(first, again) {
 		t.Errorf("%+v, %v, want %+v", again, err, first)
 	}

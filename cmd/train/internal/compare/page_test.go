@@ -8,6 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/internal/report"
 )
 
@@ -15,9 +16,9 @@ import (
 func pageOf(t *testing.T, runs []Run) string {
 	t.Helper()
 	p, err := reportPage(runs)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	var page bytes.Buffer
-	traintest.OK(t, report.Write(&page, p))
+	must.OK(t, report.Write(&page, p))
 	return html.UnescapeString(page.String())
 }
 
@@ -26,7 +27,7 @@ func TestReportOfOne(t *testing.T) {
 	config := []byte("[model]\nfeat_dim = 8\nnum_layers = 1\n")
 	facts := rundir.Facts{Name: "custom", Status: rundir.Done, Epochs: 1, Machine: rundir.Machine{CPU: "a CPU", Cores: 1}}
 	p, err := reportPage([]Run{{Facts: facts, Config: config}})
-	traintest.OK(t, err)
+	must.OK(t, err)
 	values := map[string]string{}
 	for _, f := range p.Runs[0].Facts {
 		values[f.Name] = f.Value

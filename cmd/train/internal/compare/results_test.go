@@ -14,7 +14,7 @@ import (
 	"github.com/jszwec/csvutil"
 
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 func TestAgreement(t *testing.T) {
@@ -69,12 +69,12 @@ func TestOneNumber(t *testing.T) {
 	var terminal bytes.Buffer
 	NewResults("", runs).Print(&terminal, runs, Target{})
 	table, err := all.CSV()
-	traintest.OK(t, err)
+	must.OK(t, err)
 	var rows []struct {
 		Percent *float64 `csv:"difference_percent"`
 		Noise   *bool    `csv:"difference_within_noise"`
 	}
-	traintest.OK(t, csvutil.Unmarshal(table, &rows))
+	must.OK(t, csvutil.Unmarshal(table, &rows))
 	page := pageOf(t, runs)
 	for place, found := range map[string]bool{
 		"the terminal":        strings.Contains(terminal.String(), " +"+want+"\n"),
@@ -96,7 +96,7 @@ func TestUnequalEnds(t *testing.T) {
 	runs := comparisonOf([]string{"custom", "cuda", "malloc"}, [][]float64{{40, 40, 40, 40, 40, 40, 90, 90}, {50, 50, 50, 50, 50, 50}, {}})
 	runs[2].Records = nil // did not begin
 	p, err := reportPage(runs)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	for i, want := range []int{7, 7, 0} {
 		if got := len(p.Runs[i].Epochs); got != want {
 			t.Errorf("run %d: %d epochs, want %d", i, got, want)
@@ -148,15 +148,15 @@ func TestAllReduceFigures(t *testing.T) {
 		}
 		f := newFigures(records)
 		text, err := Results{Runs: []result{{Figures: f}}}.CSV()
-		traintest.OK(t, err)
+		must.OK(t, err)
 		rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 		if err != nil || len(rows) != 2 {
 			t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
 		}
 		object, err := json.Marshal(f)
-		traintest.OK(t, err)
+		must.OK(t, err)
 		var cells map[string]any
-		traintest.OK(t, json.Unmarshal(object, &cells))
+		must.OK(t, json.Unmarshal(object, &cells))
 		for column, want := range map[string]string{"all_reduce_us": c.us, "all_reduce_hidden": c.share} {
 			i := slices.Index(rows[0], column)
 			if i < 0 || rows[1][i] != want {

@@ -12,13 +12,12 @@ import (
 	"image/png"
 	"io"
 	"math"
+	"mlpool/internal/must"
 	"slices"
 	"strings"
 	"testing"
 
 	"gorgonia.org/tensor"
-
-	"mlpool/cmd/train/internal/traintest"
 )
 
 func FuzzReadPicture(f *testing.F) {
@@ -75,7 +74,7 @@ func checkPicture(t *testing.T, file []byte) {
 	if errors.Is(err, ErrBlank) {
 		return
 	}
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if inverted {
 		for i, v := range want {
 			want[i] = math.MaxUint8 - v
@@ -89,7 +88,7 @@ func checkPicture(t *testing.T, file []byte) {
 func encoded(t testing.TB, m image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	traintest.OK(t, png.Encode(&b, m))
+	must.OK(t, png.Encode(&b, m))
 	return b.Bytes()
 }
 
@@ -163,13 +162,13 @@ func TestDigit(t *testing.T) {
 	paper, pencil := color.Gray{230}, color.NRGBA{90, 90, 110, 255}
 	asJPEG := func(m image.Image) []byte {
 		var b bytes.Buffer
-		traintest.OK(t, jpeg.Encode(&b, m, nil))
+		must.OK(t, jpeg.Encode(&b, m, nil))
 		return b.Bytes()
 	}
 	read := func(file []byte) []uint8 {
 		t.Helper()
 		img, _, err := ReadPicture(bytes.NewReader(file), 28*28, true)
-		traintest.OK(t, err)
+		must.OK(t, err)
 		return img.Uint8s()
 	}
 	want := read(encoded(t, seven(image.Pt(20, 20), 140, 140, 100, color.Black, color.White)))
@@ -228,7 +227,7 @@ func TestReadPictureRefuses(t *testing.T) {
 	good := picture(t, 20, 20, color.Black, color.White)
 	whole := make([]byte, good.Len())
 	_, err := good.Read(whole)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	claims := slices.Clone(whole) // a width of which the header's checksum knows nothing
 	copy(claims[16:], []byte{0x7f, 0xff, 0xff, 0xff})
 	huge := slices.Clone(claims)
@@ -268,7 +267,7 @@ type zeros struct{}
 func TestNoPixels(t *testing.T) {
 	for _, size := range [][2]byte{{0, 0}, {0, 8}, {8, 0}} {
 		var b bytes.Buffer
-		traintest.OK(t, jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
+		must.OK(t, jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
 		p := b.Bytes()
 		at := bytes.Index(p, []byte{0xff, 0xc0}) // the frame: its height, then its width, in two bytes each
 		p[at+6], p[at+8] = size[0], size[1]

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"mlpool/internal/must"
 	"slices"
 	"strings"
 	"testing"
 
 	"gorgonia.org/tensor"
-
-	"mlpool/cmd/train/internal/traintest"
 )
 
 // oneOf returns a perceptron that predicts the brightest of the first three pixels.
@@ -40,7 +39,7 @@ func TestPredict(t *testing.T) {
 	}
 	set := images(4, pixels...)
 	r, err := p.Predict(t.Context(), set)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if len(r.Predictions) != len(labels) || len(r.Probabilities) != 3*len(labels) {
 		t.Fatalf("%d predictions and %d probabilities of %d images", len(r.Predictions), len(r.Probabilities), len(labels))
 	}
@@ -86,7 +85,7 @@ func TestConfusion(t *testing.T) {
 		t.Errorf("accuracy %v", c.Accuracy())
 	}
 	var text bytes.Buffer
-	traintest.OK(t, c.WriteText(&text))
+	must.OK(t, c.WriteText(&text))
 	want := "label\\prediction 0 1 2\n0 1 0 0\n1 0 1 0\n2 0 1 3\n"
 	var got strings.Builder
 	for line := range strings.Lines(text.String()) {

@@ -19,6 +19,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
+	"mlpool/internal/must"
 )
 
 // TestDivergedIsNotBest offers epochs that diverged, early and in their last steps.
@@ -55,10 +56,10 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	cfg, set := traintest.Loaded(t, path)
 	b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	s := prepared(t, cfg, b, set)
-	traintest.OK(t, s.begin())
-	traintest.OK(t, s.finish(time.Now(), nil)) // closes the logs
+	must.OK(t, s.begin())
+	must.OK(t, s.finish(time.Now(), nil)) // closes the logs
 	r := new(ranks.Ranks)
 	s.runners[0].ranks = r
 	done, saved := r.Write(), make(chan error, 1)
@@ -75,9 +76,7 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
 		t.Errorf("there is a checkpoint (%v)", err)
 	}
-	if err := s.close(nil); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, s.close(nil))
 }
 
 // TestResumeOnAnotherDevice resumes on a GPU a run of the CPU, and one of another GPU.

@@ -19,6 +19,7 @@ import (
 	"mlpool/cmd/train/internal/recording"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
+	"mlpool/internal/must"
 	"mlpool/kernels/device"
 	"mlpool/model"
 )
@@ -34,11 +35,11 @@ func (*farQueue) Download([]byte, uintptr) error { return nil }
 func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 	t.Helper()
 	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	f := allocatortest.NewFake(1 << 30)
 	r := &runner{Subject: backend.Subject{Kind: backend.CUDAAsync}}
 	own, err := r.own(allocator.NewAsync(f), nil)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	r.device = device.New(&farQueue{idleQueue()}, own, true)
 	set := traintest.Blank(200, 100, 784)
 	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, Rate: 0.1, Order: func(int) []int32 { return make([]int32, 200) }}
@@ -58,7 +59,7 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 // TestRecordingWithoutMap records on the driver's pool, which has no map.
 func TestRecordingWithoutMap(t *testing.T) {
 	r, _ := asyncRunner(t)
-	traintest.OK(t, r.recorder.Step())
+	must.OK(t, r.recorder.Step())
 	traintest.CheckRecording(t, r.recorder.Recording)
 	for _, g := range r.recorder.Recording.Peak.Segments {
 		if g.Kind != allocator.MapUnknown || len(g.Blocks) != 1 {
@@ -86,7 +87,7 @@ func TestWatchedEpoch(t *testing.T) {
 		return r.allocs[0].Stats().DriverCalls - before
 	}
 	second := calls()
-	traintest.OK(t, r.recorder.Step())
+	must.OK(t, r.recorder.Step())
 	traintest.CheckRecording(t, r.recorder.Recording)
 	if !slices.Equal(r.recorder.Recording.Memory, memory) {
 		t.Error("what came after the first epoch has changed its memory")
@@ -98,9 +99,7 @@ func TestWatchedEpoch(t *testing.T) {
 	if third := calls(); second != third || second > 12*10*2+20 {
 		t.Errorf("%d driver calls in the second epoch, %d in one after the recording", second, third)
 	}
-	if err := f.Faults(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, f.Faults())
 }
 
 // TestRecordingFails keeps what it has, and warns.

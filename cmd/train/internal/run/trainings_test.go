@@ -19,6 +19,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/must"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
 )
@@ -52,7 +53,7 @@ func prepared(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dat
 	t.Helper()
 	s := newSession(cfg, nil, nil, io.Discard, io.Discard)
 	s.backend, s.among = b, []backend.Subject{{Kind: backend.CustomPool}}
-	traintest.OK(t, s.prepare(set))
+	must.OK(t, s.prepare(set))
 	return s
 }
 
@@ -62,17 +63,13 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Data
 	cfg.Allocator.Trace = filepath.Join(t.TempDir(), "trace.csv")
 	cfg.Log.LogDir = ""
 	s := prepared(t, cfg, b, set)
-	if err := s.train(context.Background()); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, s.train(context.Background()))
 	if n := s.runners[0].trace.Dropped(); n > 0 {
 		t.Errorf("the trace lacks its first %d calls", n)
 	}
-	if err := s.close(nil); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, s.close(nil))
 	trace, err := observe.ReadFile(cfg.Allocator.Trace, observe.MostEvents)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	return trace
 }
 
@@ -97,7 +94,7 @@ func TestTrainings(t *testing.T) {
 				writeTraining(t, path, fmt.Sprintf("feat_dim = %d, bsz = %d, fuse = %v", c.features, c.batch, c.fuse), got)
 			}
 			want, err := observe.ReadFile(path, observe.MostEvents)
-			traintest.OK(t, err)
+			must.OK(t, err)
 			if !slices.Equal(got.Events, want.Events) {
 				t.Errorf("the %d calls of the training are not the %d of %s: run tools/traces/trainer.sh", len(got.Events), len(want.Events), path)
 			}
@@ -111,7 +108,7 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	t.Helper()
 	var text bytes.Buffer
 	z, err := gzip.NewWriterLevel(&text, gzip.BestCompression)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	fmt.Fprintf(z, "# job: %s; 4 hidden layers, 2 epochs of 60000 training and 10000 validation images\n", job)
 	fmt.Fprintf(z, "# command: tools/traces/trainer.sh\n# date: %s\n", time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprint(z, "# backend: none, which asks for what the CPU and CUDA ask for; eager executor\n")
@@ -124,8 +121,8 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 		}
 		fmt.Fprintf(z, "0,0,%s,%#x,%d,%d\n", action, e.Slot+1, e.Bytes, e.Stream)
 	}
-	traintest.OK(t, z.Close()) // with the error of the first write that failed
-	traintest.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	must.OK(t, z.Close()) // with the error of the first write that failed
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
 	traintest.Write(t, path, text.String())
 }
 
@@ -142,7 +139,7 @@ func TestIdleQueue(t *testing.T) {
 					cfg.Model.FeatDim, cfg.Train.NumEpochs, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.Device = 21, 2, batch, fuse, name
 					set := traintest.Blank(650, 70, 16)
 					b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
-					traintest.OK(t, err)
+					must.OK(t, err)
 					computed := traceOf(t, cfg, b, set)
 					idle := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: idleQueue()}, set)
 					if len(idle.Events) == 0 || !slices.Equal(idle.Events, computed.Events) {

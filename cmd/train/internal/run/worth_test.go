@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"mlpool/configs"
+	"mlpool/internal/must"
 	"mlpool/internal/text"
 )
 
 // TestEstimate compares the estimate with trainings on two GPUs, and on one with the same batch.
 func TestEstimate(t *testing.T) {
 	file, err := os.Open("../../../../assets/scaling_h200.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer file.Close()
 	r := csv.NewReader(file)
 	r.Comment = '#'
@@ -26,9 +25,7 @@ func TestEstimate(t *testing.T) {
 	}
 	number := func(s string) float64 {
 		v, err := strconv.ParseFloat(s, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return v
 	}
 	compared := 0

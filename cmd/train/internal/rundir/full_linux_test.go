@@ -2,13 +2,12 @@ package rundir
 
 import (
 	"errors"
+	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-
-	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestWriteFileOnFullDisk overwrites run.json in its own blocks. What does not fit changes nothing.
@@ -23,7 +22,7 @@ func TestWriteFileOnFullDisk(t *testing.T) {
 		}
 	}()
 	path := filepath.Join(dir, FactsFile)
-	traintest.OK(t, WriteFile(path, []byte("running")))
+	must.OK(t, WriteFile(path, []byte("running")))
 	if err := os.WriteFile(filepath.Join(dir, LossesFile), make([]byte, 1<<20), 0o666); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // FuzzFacts takes any run.json: it is refused in one line, or written back as it was read.
@@ -30,7 +31,7 @@ func FuzzFacts(f *testing.F) {
 		}
 		once := rewritten(t, run)
 		run, err = Open(dir)
-		traintest.OK(t, err)
+		must.OK(t, err)
 		if again := rewritten(t, run); again != once {
 			t.Errorf("%s is read as what is written as %s", once, again)
 		}
@@ -41,7 +42,7 @@ func FuzzFacts(f *testing.F) {
 func rewritten(t *testing.T, r Run) string {
 	t.Helper()
 	f := &Folder{Dir: r.Dir, Facts: r.Facts}
-	traintest.OK(t, f.writeFacts())
+	must.OK(t, f.writeFacts())
 	return string(traintest.Read(t, filepath.Join(r.Dir, FactsFile)))
 }
 
@@ -70,7 +71,7 @@ func FuzzLogs(f *testing.F) {
 		once := relogged(t, dir, epochs, steps)
 		epochs, errRecords = Run{Dir: dir}.Records()
 		steps, errLosses = Run{Dir: dir}.Losses()
-		traintest.OK(t, errors.Join(errRecords, errLosses))
+		must.OK(t, errors.Join(errRecords, errLosses))
 		if again := relogged(t, dir, epochs, steps); again != once {
 			t.Errorf("%s is read as what is written as %s", once, again)
 		}
@@ -81,11 +82,11 @@ func FuzzLogs(f *testing.F) {
 func relogged(t *testing.T, dir string, records []Record, losses []float32) string {
 	t.Helper()
 	f, err := Start(dir, Facts{}, nil)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	for _, r := range records {
 		err = errors.Join(err, f.Add(r, nil))
 	}
-	traintest.OK(t, errors.Join(err, f.Carry(nil, losses), f.Finish()))
+	must.OK(t, errors.Join(err, f.Carry(nil, losses), f.Finish()))
 	return string(traintest.Read(t, filepath.Join(dir, RecordsFile))) + string(traintest.Read(t, filepath.Join(dir, LossesFile)))
 }
 

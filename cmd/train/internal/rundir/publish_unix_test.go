@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestPublishAtOnce ends runs at the same time, repeatedly: all shared files are of the same run.
@@ -20,10 +21,10 @@ func TestPublishAtOnce(t *testing.T) {
 	var folders []*Folder
 	for i := range 8 {
 		dir, err := Make(logDir, time.Now(), fmt.Sprint(i))
-		traintest.OK(t, err)
+		must.OK(t, err)
 		f, err := Start(dir, Facts{}, nil)
-		traintest.OK(t, err)
-		traintest.OK(t, f.Add(Record{Loss: Nats(i), ValLoss: Nats(i), ValAcc: float64(i)}, []float32{float32(i)}))
+		must.OK(t, err)
+		must.OK(t, f.Add(Record{Loss: Nats(i), ValLoss: Nats(i), ValAcc: float64(i)}, []float32{float32(i)}))
 		folders = append(folders, f)
 	}
 	for range 5 {
@@ -44,6 +45,6 @@ func TestPublishAtOnce(t *testing.T) {
 		}
 	}
 	for _, f := range folders {
-		traintest.OK(t, f.Finish())
+		must.OK(t, f.Finish())
 	}
 }

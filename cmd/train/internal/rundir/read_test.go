@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestLock starts a second run in the folder of a running one, and asks whether it is running.
@@ -25,7 +26,7 @@ func TestLock(t *testing.T) {
 		t.Error("no error for a folder without logs")
 	}
 	first, err := Start(dir, Facts{Seed: 1}, nil)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if again := lock(first.locked); errors.Is(again, errors.ErrUnsupported) {
 		t.Skip("no locks here")
 	}
@@ -33,18 +34,18 @@ func TestLock(t *testing.T) {
 	if _, err := Start(dir, Facts{Seed: 2}, nil); err == nil || err.Error() != "another run is writing to "+dir+": wait for its end or set another folder" {
 		t.Errorf("got %v", err)
 	}
-	traintest.OK(t, first.Finish())
+	must.OK(t, first.Finish())
 	locked(false)
 	looking, err := os.Open(filepath.Join(dir, RecordsFile)) // as a second -resume does at the same time
-	traintest.OK(t, err)
-	traintest.OK(t, share(looking))
+	must.OK(t, err)
+	must.OK(t, share(looking))
 	locked(false)
-	traintest.OK(t, looking.Close())
+	must.OK(t, looking.Close())
 	if r, err := Open(dir); err != nil || r.Facts.Seed != 1 {
 		t.Errorf("seed %d, %v", r.Facts.Seed, err)
 	}
 	write(t, dir, Facts{})
-	traintest.OK(t, os.MkdirAll(filepath.Join(dir, "full", RecordsFile), 0o777))
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "full", RecordsFile), 0o777))
 	if _, err := Start(filepath.Join(dir, "full"), Facts{}, nil); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder in place of logs: %v", err)
 	}
@@ -54,7 +55,7 @@ func TestLock(t *testing.T) {
 func TestRuns(t *testing.T) {
 	logDir := t.TempDir()
 	compared, err := Make(logDir, start, "compare")
-	traintest.OK(t, errors.Join(err, Point(compared)))
+	must.OK(t, errors.Join(err, Point(compared)))
 	for i, name := range []string{"custom", "custom-bestfit", "cuda"} {
 		write(t, filepath.Join(compared, name), Facts{Place: i + 1})
 	}
@@ -81,16 +82,16 @@ func TestNoRun(t *testing.T) {
 	root := t.TempDir()
 	logDir, empty, broken := filepath.Join(root, "logs"), filepath.Join(root, "empty"), filepath.Join(root, "broken")
 	run, err := Make(logDir, start, "custom")
-	traintest.OK(t, errors.Join(err, Point(run)))
+	must.OK(t, errors.Join(err, Point(run)))
 	write(t, run, Facts{})
 	unlinked, newest := filepath.Join(root, "unlinked"), ""
 	for second := range time.Duration(2) {
 		newest, err = Make(unlinked, start.Add(second*time.Second), "custom")
-		traintest.OK(t, err)
+		must.OK(t, err)
 		write(t, newest, Facts{})
 	}
 	write(t, broken, Facts{Place: 1})
-	traintest.OK(t, errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)))
+	must.OK(t, errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)))
 	file := filepath.Join(broken, FactsFile)
 	for dir, want := range map[string]string{
 		logDir:                      logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
@@ -117,7 +118,7 @@ func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, Facts{})
 	r, err := Open(dir)
-	traintest.OK(t, err)
+	must.OK(t, err)
 	traintest.Write(t, filepath.Join(dir, LossesFile), "1\n0.2")
 	if got, err := r.Losses(); err != nil || !slices.Equal(got, []float32{1}) {
 		t.Errorf("losses %v, %v, want no part of a number", got, err)
@@ -134,7 +135,7 @@ func TestDamaged(t *testing.T) {
 	if _, err := r.Records(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, RecordsFile)+":2: ") {
 		t.Errorf("records: %v", err)
 	}
-	traintest.OK(t, os.Remove(filepath.Join(dir, LossesFile)))
+	must.OK(t, os.Remove(filepath.Join(dir, LossesFile)))
 	if _, err := r.Losses(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("losses: %v", err)
 	}

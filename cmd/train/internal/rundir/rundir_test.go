@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 var start = time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
@@ -21,21 +22,21 @@ var start = time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
 func write(t *testing.T, dir string, facts Facts) {
 	t.Helper()
 	f, err := Start(dir, facts, []byte("[train]\n"))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	f.Facts.Status, f.Facts.Epochs = Done, 1
-	traintest.OK(t, errors.Join(f.Add(Record{Epoch: 1, Loss: 0.5}, []float32{0.75, 0.25}), f.Finish()))
+	must.OK(t, errors.Join(f.Add(Record{Epoch: 1, Loss: 0.5}, []float32{0.75, 0.25}), f.Finish()))
 }
 
 // TestReadBack reads all that a run wrote.
 func TestReadBack(t *testing.T) {
 	dir, err := Make(filepath.Join(t.TempDir(), "logs"), start, "custom")
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if want := "20261122-101500-custom"; filepath.Base(dir) != want {
 		t.Errorf("%s, want %s", dir, want)
 	}
 	facts := Facts{Command: []string{"train", "c.toml"}, GPU: &GPU{Name: "H200"}, Seed: math.MaxUint64, Machine: ThisMachine(), Start: start}
 	f, err := Start(dir, facts, []byte("[train]\nbsz = 64\n"))
-	traintest.OK(t, err)
+	must.OK(t, err)
 	if r, err := Open(dir); err != nil || r.Facts.Status != Running || r.Facts.End != nil {
 		t.Errorf("while it runs: %+v, %v", r.Facts, err)
 	}
@@ -46,7 +47,7 @@ func TestReadBack(t *testing.T) {
 	losses := []float32{0.1, float32(math.Inf(1)), 1e-38}
 	end := start.Add(time.Minute)
 	f.Facts.End, f.Facts.Status, f.Facts.Epochs, f.Facts.Error = &end, Interrupted, 1, "interrupted"
-	traintest.OK(t, errors.Join(f.Add(records[0], losses[:2]), f.Add(records[1], losses[2:]), f.Finish()))
+	must.OK(t, errors.Join(f.Add(records[0], losses[:2]), f.Add(records[1], losses[2:]), f.Finish()))
 
 	r, err := Open(dir)
 	if err != nil || !reflect.DeepEqual(r.Facts, f.Facts) {
@@ -109,7 +110,7 @@ func TestMakeBesideLatest(t *testing.T) {
 	} {
 		logDir := t.TempDir()
 		link := filepath.Join(logDir, Latest)
-		traintest.OK(t, make(link))
+		must.OK(t, make(link))
 		if _, err := Make(logDir, start, "custom"); err == nil || err.Error() != link+" is not a link to the newest run: move it away" {
 			t.Errorf("%s: %v", name, err)
 		}

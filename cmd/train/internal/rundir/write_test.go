@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // TestWriteFile keeps a file that it cannot replace, and writes through links and to pipes.
 func TestWriteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.csv")
 	for _, text := range []string{"first", "second"} {
-		traintest.OK(t, WriteFile(path, []byte(text)))
+		must.OK(t, WriteFile(path, []byte(text)))
 		traintest.WantFile(t, path, text)
 	}
 	if err := WriteJSON(path, math.NaN()); err == nil {
@@ -25,18 +26,18 @@ func TestWriteFile(t *testing.T) {
 	}
 	traintest.WantFile(t, path, "second")
 	link := path + ".link"
-	traintest.OK(t, errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))))
+	must.OK(t, errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))))
 	traintest.WantFile(t, path, "by the link")
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
 		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
 	}
 	r, w, err := os.Pipe()
-	traintest.OK(t, err)
+	must.OK(t, err)
 	pipe := fmt.Sprint("/dev/fd/", w.Fd())
 	if _, err := os.Stat(pipe); err != nil {
 		t.Skip(err)
 	}
-	traintest.OK(t, errors.Join(WriteFile(pipe, []byte("piped")), w.Close()))
+	must.OK(t, errors.Join(WriteFile(pipe, []byte("piped")), w.Close()))
 	if got, err := io.ReadAll(r); err != nil || string(got) != "piped" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -46,10 +47,8 @@ func TestWriteFile(t *testing.T) {
 func TestWriteFileInClosedFolder(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "table.csv")
-	traintest.OK(t, errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)))
+	must.OK(t, errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)))
 	defer os.Chmod(dir, 0o777)
-	if err := WriteFile(path, []byte("second")); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, WriteFile(path, []byte("second")))
 	traintest.WantFile(t, path, "second")
 }

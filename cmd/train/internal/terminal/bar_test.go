@@ -1,7 +1,6 @@
 package terminal
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 )
 
 // steps returns a bar of a total of steps.
@@ -28,13 +28,13 @@ func TestBarFits(t *testing.T) {
 			if n := len([]rune(bars[0])); lines != "" || len(bars) != 1 || n >= columns || !strings.HasPrefix(bars[0], "epoch 10/10"[:min(columns-1, 11)]) {
 				t.Errorf("%d columns: %q, and the bar %q", columns, lines, bars)
 			}
-			traintest.OK(t, p.Print(s.Tty, "line\n"))
+			must.OK(t, p.Print(s.Tty, "line\n"))
 			if lines, bars := s.Show(); lines != "line\n" || !slices.Equal(bars, []string{""}) {
 				t.Errorf("%d columns: %q, and %q of the bar", columns, lines, bars)
 			}
 		}
 		p.draw(func() error { return p.bar.set(100_000) })
-		traintest.OK(t, p.Print(s.Tty, "end\n"))
+		must.OK(t, p.Print(s.Tty, "end\n"))
 		if lines, bars := s.Show(); lines != "end\n" || !slices.Equal(bars, []string{"", ""}) || p.err != nil {
 			t.Errorf("%d columns: after the last step %q, %q, %v", columns, lines, bars, p.err)
 		}
@@ -51,7 +51,7 @@ func TestBarFollowsTheWindow(t *testing.T) {
 		120: "epoch  50% |███████████████               |  1 steps/s, 1m0s left", 9: "epoch  5",
 	} {
 		s.Resize(columns)
-		traintest.OK(t, b.set(50))
+		must.OK(t, b.set(50))
 		if _, bars := s.Show(); !slices.Equal(bars, []string{want}) {
 			t.Errorf("%d columns: %q, want %q", columns, bars, want)
 		}
@@ -88,7 +88,7 @@ func TestDownloadBar(t *testing.T) {
 			t.Errorf("%s, %d of %d: %q", c.file, c.done, c.total, bars)
 		}
 	}
-	traintest.OK(t, d.Finish())
+	must.OK(t, d.Finish())
 	if _, bars := s.Show(); !slices.Equal(bars, []string{""}) {
 		t.Errorf("left: %q", bars)
 	}
@@ -101,8 +101,6 @@ func TestFinishWhileAnnounced(t *testing.T) {
 	p := NewProgress(s.Tty, 10, func() int64 { return 10 })
 	printed := make(chan error)
 	go func() { printed <- p.Print(s.Tty, "interrupted\n") }()
-	if err := errors.Join(p.Finish(), <-printed); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, p.Finish(), <-printed)
 	s.Show()
 }

@@ -3,6 +3,7 @@ package traintest
 import (
 	"bufio"
 	"errors"
+	"mlpool/internal/must"
 	"os"
 	"regexp"
 	"strings"
@@ -39,7 +40,7 @@ func NewTerminal(t *testing.T, columns int) *Terminal {
 // Resize changes the width.
 func (s *Terminal) Resize(columns int) {
 	s.t.Helper()
-	OK(s.t, pty.Setsize(s.Tty, &pty.Winsize{Rows: 24, Cols: uint16(columns)}))
+	must.OK(s.t, pty.Setsize(s.Tty, &pty.Winsize{Rows: 24, Cols: uint16(columns)}))
 }
 
 const endOfOutput = "\x00"
@@ -47,7 +48,7 @@ const endOfOutput = "\x00"
 // End ends the output that Read reads.
 func (s *Terminal) End() {
 	_, err := s.Tty.WriteString(endOfOutput)
-	OK(s.t, err)
+	must.OK(s.t, err)
 }
 
 // aBar is a bar, or nothing in its place: the cursor returns to the start of the line.
@@ -58,7 +59,7 @@ var aBar = regexp.MustCompile(`\r([^\r\n]*)\x1b\[J\r`)
 func (s *Terminal) Read() (lines string, bars []string) {
 	s.t.Helper()
 	text, err := s.in.ReadString(endOfOutput[0])
-	OK(s.t, err)
+	must.OK(s.t, err)
 	text = strings.ReplaceAll(strings.TrimSuffix(text, endOfOutput), "\r\n", "\n")
 	for _, m := range aBar.FindAllStringSubmatch(text, -1) {
 		bars = append(bars, m[1])

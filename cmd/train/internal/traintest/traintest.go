@@ -21,6 +21,7 @@ import (
 
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/must"
 )
 
 // WriteIDX writes an IDX file of bytes, gzipped.
@@ -34,7 +35,7 @@ func WriteIDX(t *testing.T, path string, dims []uint32, data []byte) {
 		binary.Write(z, binary.BigEndian, data),
 		z.Close(),
 		os.WriteFile(path, b.Bytes(), 0o666))
-	OK(t, err)
+	must.OK(t, err)
 }
 
 // DataDir makes a small data set of 4×4 images that a perceptron can learn: the pixel at the
@@ -76,7 +77,7 @@ func WriteConfig(t *testing.T, device, extra string, swaps ...string) (path, log
 func Lines(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	OK(t, err)
+	must.OK(t, err)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -101,11 +102,11 @@ func (w *OnText) Write(p []byte) (int, error) {
 func SetConfig(t *testing.T, path, old, new string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	OK(t, err)
+	must.OK(t, err)
 	if !strings.Contains(string(text), old) {
 		t.Fatalf("%s has no %q", path, old)
 	}
-	OK(t, os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666))
+	must.OK(t, os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666))
 }
 
 // Contents returns the files in a folder, at any depth, by their paths in it.
@@ -121,7 +122,7 @@ func Contents(t *testing.T, dir string) map[string]string {
 		files[filepath.ToSlash(name)] = string(text)
 		return errors.Join(err, relErr)
 	})
-	OK(t, err)
+	must.OK(t, err)
 	return files
 }
 
@@ -129,9 +130,9 @@ func Contents(t *testing.T, dir string) map[string]string {
 func Loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
 	t.Helper()
 	cfg, err := configs.Load(path)
-	OK(t, err)
+	must.OK(t, err)
 	set, err := data.Load(context.Background(), data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir})
-	OK(t, err)
+	must.OK(t, err)
 	return cfg, set
 }
 
@@ -154,7 +155,7 @@ func (c *Countdown) Err() error {
 func Latest(t *testing.T, logDir string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, "latest"))
-	OK(t, err)
+	must.OK(t, err)
 	return dir
 }
 
@@ -203,19 +204,11 @@ func NeedFile(t *testing.T, path string) {
 	}
 }
 
-// OK ends the test if err is not nil.
-func OK(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Read returns what is in a file.
 func Read(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	OK(t, err)
+	must.OK(t, err)
 	return text
 }
 
@@ -230,5 +223,5 @@ func WantFile(t *testing.T, path, want string) {
 // Write writes a file.
 func Write(t *testing.T, path, text string) {
 	t.Helper()
-	OK(t, os.WriteFile(path, []byte(text), 0o666))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o666))
 }

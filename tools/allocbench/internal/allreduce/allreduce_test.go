@@ -11,25 +11,18 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 	"mlpool/kernels/collective/launch"
 	"mlpool/tools/allocbench/internal/bench"
 )
-
-// ok ends the test unless all errors are nil.
-func ok(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestAllReduces measures on two ranks with scripted times. Both leave out the source that
 // rank 1 does not support.
 func TestAllReduces(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
+	must.OK(t, err)
 	address := l.Addr().String()
-	ok(t, l.Close())
+	must.OK(t, l.Close())
 	var rows [2][]bench.Row
 	var said [2][]string
 	var errs [2]error
@@ -63,7 +56,7 @@ func TestAllReduces(t *testing.T) {
 		})
 	}
 	all.Wait()
-	ok(t, errs[:]...)
+	must.OK(t, errs[:]...)
 	if len(rows[1]) != 0 || len(rows[0]) != 2 || rows[0][0].Mean != 1e3 || rows[0][1].Mean != 1024e3 || rows[0][1].Case != "4 KiB" || rows[0][1].Runs != 3 {
 		t.Errorf("rows %+v", rows)
 	}
@@ -82,13 +75,13 @@ func TestRegistering(t *testing.T) {
 		return func() error { live--; return nil }, nil
 	}}
 	pool, err := allocator.NewPool(r, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
-	ok(t, err)
+	must.OK(t, err)
 	for range 100 {
 		b, err := pool.Alloc(1000, 0, "x")
 		if err == nil {
 			err = pool.Free(b, 0)
 		}
-		ok(t, err)
+		must.OK(t, err)
 	}
 	if calls != 1 || live != 1 {
 		t.Errorf("%d registrations, %d live", calls, live)

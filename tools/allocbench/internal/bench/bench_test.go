@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 )
 
 var _ allocator.PageDriver = (*null)(nil)
@@ -13,9 +14,7 @@ var _ allocator.PageDriver = (*null)(nil)
 func TestRandomFollowsTheRules(t *testing.T) {
 	a := &counting{Allocator: None{}}
 	b := &Bench{Device: NewNull(), A: a, Streams: make([]allocator.Stream, 1), ctx: t.Context(), Limits: Limits{true, math.MaxInt64}}
-	if err := b.random("x", 1000, 64*MiB); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.random("x", 1000, 64*MiB))
 	if len(b.Rows) != 2 || b.Rows[0].Case != "x cold" || b.Rows[1].Case != "x warm" {
 		t.Fatalf("rows %+v", b.Rows)
 	}

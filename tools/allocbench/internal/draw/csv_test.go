@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 )
 
@@ -25,9 +26,7 @@ func TestCSV(t *testing.T) {
 		},
 	}
 	var b bytes.Buffer
-	if err := WriteCSV(&b, []string{"a machine", "two\nlines"}, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, WriteCSV(&b, []string{"a machine", "two\nlines"}, rows))
 	if !strings.HasPrefix(b.String(), "# a machine\n# two lines\nscenario,case,allocator,") {
 		t.Error(b.String())
 	}

@@ -17,18 +17,11 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
 	"mlpool/internal/gap"
+	"mlpool/internal/must"
 	"mlpool/internal/report"
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/replay"
 )
-
-// ok ends the test unless err is nil.
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 const header = "Thread,Time,Action,Pointer,Size,Stream\n"
 
@@ -41,36 +34,36 @@ func TestAdviceHolds(t *testing.T) {
 		t.Skip("slow")
 	}
 	f, err := os.Open("../../../../assets/advice_h200.csv")
-	ok(t, err)
+	must.OK(t, err)
 	defer f.Close()
 	r := csv.NewReader(f)
 	r.Comment = '#'
 	_, err = r.Read()
-	ok(t, err)
+	must.OK(t, err)
 	compared, without := 0, map[string]int64{} // bytes without a setting, by job
 	for {
 		line, err := r.Read()
 		if err == io.EOF {
 			break
 		}
-		ok(t, err)
+		must.OK(t, err)
 		job, setting := line[0], line[1]
 		if job == "moe" {
 			continue // what it reserves depends on when its streams are done
 		}
 		measured, err := strconv.ParseInt(line[2], 10, 64)
-		ok(t, err)
+		must.OK(t, err)
 		if setting == "" {
 			without[job] = measured
 		}
 		requests, _, err := replay.Read(filepath.Join("..", "..", "..", "traces", "testdata", job+".csv.gz"), observe.MostEvents)
-		ok(t, err)
+		must.OK(t, err)
 		for _, c := range append(settingChanges(without[job]), change{open: torchOf(t)}) {
 			if c.name != setting && !(setting == "mlpool" && strings.Contains(c.command, "mlpool")) {
 				continue
 			}
 			predicted, _, err := replay.Peak(t.Context(), requests, requests.Events, c.open, bench.NullBytes)
-			ok(t, err)
+			must.OK(t, err)
 			if off := math.Abs(float64(predicted)/float64(measured) - 1); off > 0.02 {
 				t.Errorf("%s with %q: %d bytes predicted, %d measured", job, cmp.Or(setting, "no setting"), predicted, measured)
 			}
@@ -86,7 +79,7 @@ func TestAdviceHolds(t *testing.T) {
 func torchOf(t *testing.T) func(bench.Device) (allocator.Allocator, error) {
 	t.Helper()
 	torch, err := bench.Named("torch")
-	ok(t, err)
+	must.OK(t, err)
 	return torch[0].Open
 }
 
@@ -105,9 +98,9 @@ func TestChanges(t *testing.T) {
 		{first + freed + second + last, 50 * bench.MiB, 7, "one stream instead of 2", 100, 50},
 	} {
 		r, err := observe.Read(strings.NewReader(header+fmt.Sprintf(c.text, c.bytes, c.stream, c.bytes, c.stream)), observe.MostEvents)
-		ok(t, err)
+		must.OK(t, err)
 		found, err := changes(t.Context(), r)
-		ok(t, err)
+		must.OK(t, err)
 		var got report.Change
 		if i := slices.IndexFunc(found, func(f report.Change) bool { return f.Name == c.name }); i >= 0 {
 			got = found[i]
@@ -126,7 +119,7 @@ func TestAllocConf(t *testing.T) {
 		fmt.Fprintf(&csv, "0,0,allocate,0x1,%d,0\n0,0,allocate,0x2,%d,0\n0,0,allocate,%#x,%d,0\n0,0,free,0x1,0,0\n0,0,free,0x2,0,0\n", 91*bench.MiB, 45*bench.MiB, i+3, 2*bench.MiB)
 	}
 	r, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
-	ok(t, err)
+	must.OK(t, err)
 	for _, c := range []struct {
 		conf, name, note string
 		least, most      int64 // MiB reserved
@@ -142,7 +135,7 @@ func TestAllocConf(t *testing.T) {
 		r.AllocConf = c.conf
 		yours, note := recordedBy(r)
 		most, _, err := replay.Peak(t.Context(), r, r.Events, yours.Open, bench.NullBytes)
-		if ok(t, err); yours.Name != c.name || note != c.note && (c.note == "" || !strings.Contains(note, c.note)) || most < c.least*bench.MiB || most > c.most*bench.MiB {
+		if must.OK(t, err); yours.Name != c.name || note != c.note && (c.note == "" || !strings.Contains(note, c.note)) || most < c.least*bench.MiB || most > c.most*bench.MiB {
 			t.Errorf("%q: %s, %q, %d MiB; want %+v", c.conf, yours.Name, note, most/bench.MiB, c)
 		}
 		if among := WithRecorded(nil, r); len(among) != strings.Count(c.name, "as recorded") {
@@ -170,7 +163,7 @@ func TestManyStreams(t *testing.T) {
 		fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%#x\n", i+1, bench.MiB, i)
 	}
 	r, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
-	ok(t, err)
+	must.OK(t, err)
 	c := bench.Contenders()[0]
 	var stats, maps int
 	open := c.Open
@@ -179,9 +172,9 @@ func TestManyStreams(t *testing.T) {
 		return counted{a, &stats, &maps}, err
 	}
 	_, _, err = replay.Peak(t.Context(), r, r.Events, c.Open, bench.NullBytes)
-	ok(t, err)
+	must.OK(t, err)
 	_, err = recordHistory(t.Context(), addresses, c, r)
-	if ok(t, err); stats > 2*mostMoments || maps > mostMoments || maps == 0 {
+	if must.OK(t, err); stats > 2*mostMoments || maps > mostMoments || maps == 0 {
 		t.Errorf("%s: asked for statistics %d times, and for a map %d times", c.Name, stats, maps)
 	}
 }
@@ -198,7 +191,7 @@ func TestPrivatePools(t *testing.T) {
 			t.Errorf("%s: %d bytes reserved, error %v; want %d", name, most, err, want)
 		}
 		rec, err := recordHistory(t.Context(), addresses, c, r)
-		ok(t, err)
+		must.OK(t, err)
 		if last := rec.Memory[len(rec.Memory)-1]; last.Reserved != want {
 			t.Errorf("%s: %d bytes reserved in a replay, want %d", name, last.Reserved, want)
 		}
@@ -212,11 +205,11 @@ func TestExplained(t *testing.T) {
 		t.Skip("slow")
 	}
 	paths, err := replay.Below("../../../traces/testdata")
-	ok(t, err)
+	must.OK(t, err)
 	var before [][]observe.Event
 	for _, path := range paths {
 		requests, _, err := replay.Read(path, observe.MostEvents)
-		ok(t, err)
+		must.OK(t, err)
 		if slices.ContainsFunc(before, func(b []observe.Event) bool { return slices.Equal(b, requests.Events) }) {
 			continue // a job that PyTorch served in two ways
 		}
@@ -224,16 +217,16 @@ func TestExplained(t *testing.T) {
 		t.Run(replay.TraceName(filepath.Base(path)), func(t *testing.T) {
 			t.Parallel()
 			among, err := bench.Named(Allocators)
-			ok(t, err)
+			must.OK(t, err)
 			for _, c := range among {
 				if c.Driver {
 					continue
 				}
 				recording, err := recordHistory(t.Context(), addresses, c, requests)
-				ok(t, err)
+				must.OK(t, err)
 				checkMoments(t, c.Name, recording)
 				most, _, err := replay.Peak(t.Context(), requests, requests.Events, c.Open, bench.NullBytes)
-				ok(t, err)
+				must.OK(t, err)
 				top := peakOf(report.Run{Recording: recording})
 				if top.Gap.Reserved != most {
 					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.Name, top.Gap.Reserved, most)
@@ -264,12 +257,12 @@ func TestExplainedRandom(t *testing.T) {
 			fmt.Fprintf(&csv, "0,0,allocate,%#x,%d,%d\n", i+1, live[i], stream)
 		}
 		requests, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
-		ok(t, err)
+		must.OK(t, err)
 		among, err := bench.Named("tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable")
-		ok(t, err)
+		must.OK(t, err)
 		for _, c := range among {
 			recording, err := recordHistory(t.Context(), addresses, c, requests)
-			ok(t, err)
+			must.OK(t, err)
 			checkMoments(t, c.Name, recording)
 		}
 	}
