@@ -35,6 +35,13 @@ extern "C" int mlpool_torch_find(int device, mlpool_pool **pool);
 extern "C" int mlpool_torch_limit(mlpool_pool *pool, size_t bytes);
 extern "C" int mlpool_torch_request(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream);
 
+// Of Python, if the process has it, declared as Python.h does.
+struct _ts;
+extern "C" int Py_IsInitialized() __attribute__((weak));
+extern "C" int PyGILState_Check() __attribute__((weak));
+extern "C" _ts *PyEval_SaveThread() __attribute__((weak));
+extern "C" void PyEval_RestoreThread(_ts *) __attribute__((weak));
+
 namespace c10::cuda {
 struct MemPoolContext; // of 2.6 alone
 }
@@ -101,6 +108,20 @@ class spinlock {
 
  private:
   std::atomic<bool> held_{false};
+};
+
+// While a without_gil lives, other threads run Python: it is for a call that waits for the device, which may wait for
+// what such a thread has yet to queue. Destructors of Python's objects call with its lock held.
+class without_gil {
+ public:
+  without_gil() : state_(Py_IsInitialized && Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~without_gil() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+  without_gil(const without_gil &) = delete;
+
+ private:
+  _ts *const state_;
 };
 
 // A table finds blocks by address.
@@ -208,7 +229,7 @@ class allocator final : public later<CUDAAllocator> {
   void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
   void raw_delete(void *ptr) override;
   void recordStream(const DataPtr &ptr, CUDAStream stream) override;
-  void emptyCache() { emptyCache(kNoPool); }
+  void emptyCache() { emptyCache(active_now<c10::cuda::MemPoolContext>(0).id); }
   void emptyCache(Pool pool);
 
   // The object.
@@ -300,7 +321,7 @@ class allocator final : public later<CUDAAllocator> {
   int count_ = 0; // of devices
 };
 
-// check throws the error of a call of mlpool.h. warn prints it, unless it comes from a child of fork or a driver that ended.
+// check throws the error of a call of mlpool.h. warn prints it, unless it comes from a driver that ended.
 void check(int code);
 void warn(int code);
 // pool_at returns the pool of a device, or null if it has none and create is not set.
@@ -310,6 +331,8 @@ uint64_t id_of(Pool pool);
 Pool pool_of_id(uint64_t id);
 
 extern allocator *instance;
+// forked says that this is a child of fork: the driver frees nothing there, and a lock may be held for good.
+extern std::atomic<bool> forked;
 
 } // namespace mlpool
 #endif

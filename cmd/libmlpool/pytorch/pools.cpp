@@ -29,6 +29,7 @@ loan::~loan() {
   if (!base) return;
   lent -= bytes;
   try {
+    without_gil waits;
     c10::cuda::CUDAGuard guard(device);
     (void)cudaDeviceSynchronize(); // a later call reports what failed
     from->raw_delete(base);
@@ -102,6 +103,7 @@ void allocator::endAllocateToPool(DeviceIndex device, Pool pool) {
     d.routes.erase(std::next(r).base());
     d.open--;
   }
+  without_gil waits;
   check(mlpool_capture_end(pool_at(device, true), id_of(pool)));
 }
 
@@ -116,6 +118,7 @@ void allocator::retain(DeviceIndex device, Pool pool, std::shared_ptr<CUDAAlloca
 
 // releasePool is called by destructors, so it does not throw for what ends a process.
 void allocator::releasePool(DeviceIndex device, Pool pool) {
+  if (forked) return;
   private_pool last; // its loans end without the lock
   {
     device_state &d = of(device);
@@ -126,6 +129,7 @@ void allocator::releasePool(DeviceIndex device, Pool pool) {
       d.pools.erase(pool);
     }
   }
+  without_gil waits;
   warn(mlpool_capture_release(pool_at(device, true), id_of(pool)));
 }
 

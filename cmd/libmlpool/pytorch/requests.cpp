@@ -4,6 +4,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <pthread.h>
+
 #include <cstring>
 #if __has_include(<c10/cuda/CUDAAllocatorConfig.h>)
 #include <c10/cuda/CUDAAllocatorConfig.h>
@@ -18,6 +20,7 @@ class CUDAAllocatorConfig; // which some version may lack
 namespace mlpool {
 
 allocator *instance;
+std::atomic<bool> forked{false};
 
 namespace {
 
@@ -132,7 +135,7 @@ std::unordered_map<void *, block> table::of(DeviceIndex device, const Pool *pool
 void check(int code) { TORCH_CHECK(code == MLPOOL_OK, mlpool_error()); }
 
 void warn(int code) {
-  if (code != MLPOOL_OK && code != MLPOOL_ERROR_FORKED && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
+  if (code != MLPOOL_OK && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
 }
 
 mlpool_pool *pool_at(DeviceIndex device, bool create) {
@@ -313,7 +316,7 @@ void allocator::out_of_memory(const block &b, const Stack &stack, std::string ad
 }
 
 void allocator::raw_delete(void *ptr) {
-  if (!ptr) return;
+  if (!ptr || forked) return;
   std::optional<block> b = blocks_.take(ptr);
   TORCH_CHECK(b, "invalid device pointer: ", ptr);
   free(ptr, *b);
@@ -335,10 +338,12 @@ void allocator::free(void *ptr, const block &b) {
     std::lock_guard<std::mutex> lock(of(b.device).mutex);
     return b.loan->put(ptr, b.bytes);
   }
+  std::optional<without_gil> waits;
+  if (b.pool != kNoPool && getPoolUseCount(b.device, b.pool) == 0) waits.emplace(); // for the device, if b is the last block
   mlpool_pool *pool = nullptr;
   int code = mlpool_torch_find(b.device, &pool);
   if (code == MLPOOL_OK) code = mlpool_free(pool, ptr, b.stream);
-  warn(code); // at the end of the process, and in a child of fork, the driver frees nothing
+  warn(code); // at the end of the process the driver frees nothing
 }
 
 void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
@@ -356,11 +361,16 @@ void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
 }
 
 void allocator::emptyCache(Pool pool) {
+  if (forked) return;
   for (int i = 0; i < kDevices; i++) {
     mlpool_pool *p = pool_at(static_cast<DeviceIndex>(i), false);
     if (!p) continue;
-    if (pool == kNoPool) check(mlpool_trim(p, 0));
-    else warn(mlpool_capture_trim(p, id_of(pool))); // a destructor calls
+    if (pool == kNoPool) {
+      check(mlpool_trim(p, 0));
+    } else { // a destructor calls
+      without_gil waits;
+      warn(mlpool_capture_trim(p, id_of(pool)));
+    }
     if (notes()) note_segments(static_cast<DeviceIndex>(i), stack_for(RecordContext::ALL));
   }
 }
@@ -444,8 +454,10 @@ std::shared_ptr<void> allocator::getIpcDevPtr(std::string text) {
     C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, handle, cudaIpcMemLazyEnablePeerAccess));
   }
   std::shared_ptr<void> memory(ptr, [device, is_ours](void *p) {
+    if (forked) return;
     c10::cuda::CUDAGuard guard(device);
     if (is_ours) {
+      without_gil waits;
       (void)cudaDeviceSynchronize(); // of other streams; a later call reports what failed
       warn(mlpool_close_received(p));
     } else {
@@ -464,6 +476,7 @@ extern "C" __attribute__((visibility("default"))) const char *mlpool_torch_insta
   static std::string error;
   try {
     // Tensors may be freed after everything else, so the object is never destroyed.
+    pthread_atfork(nullptr, nullptr, [] { mlpool::forked = true; });
     mlpool::instance = new mlpool::allocator;
     std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> shared(mlpool::instance, [](auto *) {});
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(shared);

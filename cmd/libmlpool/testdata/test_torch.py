@@ -559,6 +559,38 @@ def private_pool():
 
 
 @test
+def pool_in_child():
+    """A child of fork ends with the tensors and the MemPool of its parent."""
+    import os
+    mlpool, torch = install()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        a = torch.ones(MIB, device="cuda")
+    child = os.fork()
+    if child == 0:
+        del a, pool
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0 and a.sum().item() == MIB
+
+
+@test
+def pool_beside_python():
+    """The end of a MemPool waits for the device, which waits for a thread of Python."""
+    import ctypes
+    mlpool, torch = install()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        a = torch.ones(MIB, device="cuda")
+    done = threading.Event()
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: done.wait())
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    assert ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc(stream, call, None) == 0
+    threading.Timer(0.2, done.set).start()
+    del a, pool  # holds Python's lock
+    torch.cuda.synchronize()
+
+
+@test
 def own_allocator():
     """A MemPool with an allocator of its own gets whole pages, which its snapshot and the statistics have."""
     mlpool, torch = install()
