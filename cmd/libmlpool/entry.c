@@ -129,7 +129,7 @@ int mlpool_create(int device, const char *options, mlpool_pool **pool) {
   front *f = handle < FRONTS ? front_new() : NULL;
   if (!f) {
     (void)CALL(mlpool_go_destroy, handle);
-    return fail(MLPOOL_ERROR_INVALID, handle < FRONTS ? no_memory : "mlpool: this process has created too many pools");
+    return fail(MLPOOL_ERROR_INVALID, handle < FRONTS ? no_memory : "mlpool: a process can create 65535 pools, destroyed ones included");
   }
   if (!plain) front_off(f); // a trace must see every call
   atomic_store_explicit(&fronts[handle], f, memory_order_release);

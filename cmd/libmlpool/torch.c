@@ -216,6 +216,12 @@ void mlpool_torch_empty_cache(void) {
 // id_of makes one number of the two of a MempoolId_t, of which one is 0.
 static uint64_t id_of(unsigned long long first, unsigned long long second) { return second ? 2 * second : 2 * first + 1; }
 
+// drop ends a capture that is in no list; NULL: none.
+static void drop(capture *c) {
+  if (c && c->filter.manage) c->filter.manage(c->filter.functor, c->filter.functor, DESTROY);
+  free(c);
+}
+
 void mlpool_torch_begin(int device, unsigned long long first, unsigned long long second, cxx_function *f) {
   mlpool_pool *pool;
   capture *c = calloc(1, sizeof *c);
@@ -227,12 +233,16 @@ void mlpool_torch_begin(int device, unsigned long long first, unsigned long long
     c->filter.manage = f->manage;
     c->filter.invoke = f->invoke;
     pthread_mutex_lock(&capturing);
-    c->next = captures;
-    captures = c;
-    code = mlpool_capture_begin(pool, c->id, filter, c);
+    if (!(code = mlpool_capture_begin(pool, c->id, filter, c))) {
+      c->next = captures;
+      captures = c;
+    }
     pthread_mutex_unlock(&capturing);
   }
-  if (code) throw_error(MLPOOL_ERROR_INVALID, mlpool_error());
+  if (code) {
+    drop(c);
+    throw_error(MLPOOL_ERROR_INVALID, mlpool_error());
+  }
 }
 
 void mlpool_torch_end(int device, unsigned long long first, unsigned long long second) {
@@ -245,8 +255,7 @@ void mlpool_torch_end(int device, unsigned long long first, unsigned long long s
     capture *c = *at;
     if (c->device != device || c->id != id) continue;
     *at = c->next;
-    if (c->filter.manage) c->filter.manage(c->filter.functor, c->filter.functor, DESTROY);
-    free(c);
+    drop(c);
     break;
   }
   pthread_mutex_unlock(&capturing);

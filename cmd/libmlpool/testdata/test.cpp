@@ -53,6 +53,10 @@ void test_filter() {
   mlpool_torch_free(other, 1 << 20, 0, nullptr);
   mlpool_torch_end(0, 0, 7);
   mlpool_torch_release(0, 0, 7);
+  // The filter of a capture that did not begin may be gone.
+  does = THROW;
+  mlpool_torch_begin(0, 0, 1ull << 63, &filter); // whose id is 0
+  mlpool_torch_free(mlpool_torch_alloc(1 << 20, 0, nullptr), 1 << 20, 0, nullptr);
 }
 
 int main() {
