@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -69,7 +70,7 @@ struct loan {
   loan(DeviceIndex device, Pool pool, cudaStream_t stream, size_t bytes, std::shared_ptr<CUDAAllocator> from, std::atomic<size_t> &lent);
   ~loan();
   void *take(size_t bytes); // returns null if no free range is as long
-  void put(void *ptr, size_t bytes);
+  void give(void *ptr, size_t bytes); // puts a block that was freed, once its users are done
 
   const DeviceIndex device;
   const Pool pool;
@@ -78,7 +79,18 @@ struct loan {
   const std::shared_ptr<CUDAAllocator> from;
   std::atomic<size_t> &lent; // bytes of all loans of the device
   void *const base;
-  ranges free; // the device's mutex is for it
+  std::unordered_map<void *, std::set<cudaStream_t>> users; // that recordStream named, beside stream; the device's mutex is for it
+
+ private:
+  void put(void *ptr, size_t bytes);
+
+  struct waiting_block {
+    void *ptr;
+    size_t bytes;
+    std::vector<cudaEvent_t> events; // of its users
+  };
+  std::vector<waiting_block> waiting_;
+  ranges free_;
 };
 
 // A block is memory that PyTorch holds.
@@ -92,7 +104,6 @@ struct block {
   Pool pool = kNoPool;
   enum { of_pool, of_driver, of_loan } from = of_pool;
   std::shared_ptr<mlpool::loan> loan;
-  bool shared = false; // recordStream named another stream; only of_loan
   Stack stack;
 };
 
@@ -130,7 +141,6 @@ class table {
   void put(void *ptr, const block &b);
   std::optional<block> take(void *ptr); // removes it
   bool get(void *ptr, block *b);
-  void share(void *ptr);
   std::unordered_map<void *, block> of(DeviceIndex device, const Pool *pool); // all pools if it is null
 
  private:

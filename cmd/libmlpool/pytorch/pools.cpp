@@ -1,5 +1,8 @@
 // Memory of captures and of torch.cuda.MemPool, and its checkpoints.
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
 
 #include "allocator.h"
 
@@ -32,6 +35,8 @@ loan::~loan() {
     without_gil waits;
     c10::cuda::CUDAGuard guard(device);
     (void)cudaDeviceSynchronize(); // a later call reports what failed
+    for (auto &w : waiting_)
+      for (cudaEvent_t e : w.events) (void)cudaEventDestroy(e);
     from->raw_delete(base);
   } catch (const std::exception &e) {
     TORCH_WARN("mlpool: memory of a MemPool was not freed: ", e.what());
@@ -39,24 +44,59 @@ loan::~loan() {
 }
 
 void *loan::take(size_t size) {
-  auto found = free.begin();
-  while (found != free.end() && found->second < size) ++found;
-  if (found == free.end()) return nullptr;
+  c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed); // a query ends no capture
+  auto done = [this](waiting_block &w) {
+    for (; !w.events.empty() && cudaEventQuery(w.events.back()) == cudaSuccess; w.events.pop_back()) (void)cudaEventDestroy(w.events.back());
+    if (w.events.empty()) put(w.ptr, w.bytes);
+    return w.events.empty();
+  };
+  waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), done), waiting_.end());
+  if (!waiting_.empty()) (void)cudaGetLastError(); // not ready
+  auto found = free_.begin();
+  while (found != free_.end() && found->second < size) ++found;
+  if (found == free_.end()) return nullptr;
   auto [addr, length] = *found;
-  free.erase(found);
-  if (length > size) free[addr + size] = length - size;
+  free_.erase(found);
+  if (length > size) free_[addr + size] = length - size;
   return reinterpret_cast<void *>(addr);
+}
+
+// give gives up a block whose users cannot say that they are done, such as one that is captured: it may be the end of the
+// process.
+void loan::give(void *ptr, size_t size) {
+  auto found = users.find(ptr);
+  if (found == users.end()) return put(ptr, size);
+  auto on = std::move(found->second);
+  users.erase(found);
+  waiting_block w{ptr, size, {}};
+  bool all = true;
+  try {
+    c10::cuda::CUDAGuard guard(device);
+    for (cudaStream_t s : on) {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      cudaEvent_t e = nullptr;
+      all = all && cudaStreamIsCapturing(s, &status) == cudaSuccess && status == cudaStreamCaptureStatusNone &&
+            cudaEventCreateWithFlags(&e, cudaEventDisableTiming) == cudaSuccess;
+      if (e) w.events.push_back(e);
+      all = all && cudaEventRecord(e, s) == cudaSuccess;
+    }
+  } catch (const c10::Error &) {
+    all = false;
+  }
+  if (all) return waiting_.push_back(std::move(w));
+  for (cudaEvent_t e : w.events) (void)cudaEventDestroy(e);
+  (void)cudaGetLastError();
 }
 
 void loan::put(void *ptr, size_t size) {
   auto addr = reinterpret_cast<size_t>(ptr);
-  auto after = free.lower_bound(addr);
-  if (after != free.end() && after->first == addr + size) {
+  auto after = free_.lower_bound(addr);
+  if (after != free_.end() && after->first == addr + size) {
     size += after->second;
-    after = free.erase(after);
+    after = free_.erase(after);
   }
-  if (after != free.begin() && std::prev(after)->first + std::prev(after)->second == addr) std::prev(after)->second += size;
-  else free[addr] = size;
+  if (after != free_.begin() && std::prev(after)->first + std::prev(after)->second == addr) std::prev(after)->second += size;
+  else free_[addr] = size;
 }
 
 private_pool &allocator::pool_of(DeviceIndex device, Pool pool) {

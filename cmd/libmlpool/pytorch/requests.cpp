@@ -107,13 +107,6 @@ std::optional<block> table::take(void *ptr) {
   return b;
 }
 
-void table::share(void *ptr) {
-  shard &s = of(ptr);
-  std::lock_guard<spinlock> lock(s.mutex);
-  slot &found = s.find(ptr);
-  if (found.ptr) found.b.shared = true;
-}
-
 bool table::get(void *ptr, block *b) {
   shard &s = of(ptr);
   std::lock_guard<spinlock> lock(s.mutex);
@@ -334,9 +327,8 @@ void allocator::free(void *ptr, const block &b) {
   }
   report(ptr, b, -1);
   if (b.from == block::of_loan) {
-    if (b.shared) return; // another stream may still use the memory
     std::lock_guard<std::mutex> lock(of(b.device).mutex);
-    return b.loan->put(ptr, b.bytes);
+    return b.loan->give(ptr, b.bytes);
   }
   std::optional<without_gil> waits;
   if (b.pool != kNoPool && getPoolUseCount(b.device, b.pool) == 0) waits.emplace(); // for the device, if b is the last block
@@ -351,8 +343,12 @@ void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
   block b;
   TORCH_CHECK(blocks_.get(ptr.get(), &b), "No allocated block can be found");
   if (b.stream == stream.stream() || b.from == block::of_driver) return;
-  if (b.from == block::of_loan) return blocks_.share(ptr.get());
   device_state &d = of(b.device);
+  if (b.from == block::of_loan) {
+    std::lock_guard<std::mutex> lock(d.mutex);
+    b.loan->users[ptr.get()].insert(stream.stream());
+    return;
+  }
   {
     std::lock_guard<spinlock> lock(d.counting);
     d.shared = d.look = true;

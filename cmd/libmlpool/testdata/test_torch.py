@@ -605,6 +605,14 @@ def own_allocator():
     with torch.cuda.use_mem_pool(pool):
         again = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
     assert again.data_ptr() in addresses and len(pool.snapshot()) == 2
+    side = torch.cuda.Stream()
+    with torch.cuda.use_mem_pool(pool):
+        for _ in range(10):
+            used = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+            used.record_stream(side)
+            del used
+            torch.cuda.synchronize()
+    assert len(pool.snapshot()) == 3, pool.snapshot()
     del pool
     again.fill_(1)
     del again
