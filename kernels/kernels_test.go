@@ -79,9 +79,7 @@ func TestParsePrecision(t *testing.T) {
 func TestDevice(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Logf("%+v", d)
 	if d.Name == "" || d.Major == 0 || d.SMs == 0 || d.Memory == 0 || d.DriverVersion == 0 || d.RuntimeVersion == 0 {
 		t.Errorf("something is missing in %+v", d)

@@ -22,9 +22,7 @@ func TestWords(t *testing.T) {
 	var filler kernels.Filler
 	var d cudadriver.Driver
 	s, err := kernels.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	addr, err := d.Malloc(bytes)
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
@@ -71,9 +69,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("Spin(%d): no error", cycles)
 		}
 	}
-	if err := errors.Join(s.Spin(0), s.Spin(1000), s.Synchronize()); err != nil {
-		t.Error(err)
-	}
+	try(t, errors.Join(s.Spin(0), s.Spin(1000), s.Synchronize()))
 }
 
 // TestMove moves words twice. What the second kernel reads early it must not have from the first, but may
@@ -173,21 +169,15 @@ func TestChecksum(t *testing.T) {
 	note("a part", x[:100_002])
 	kerneltest.RequireGPU(t)
 	s, err := kernels.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var d cudadriver.Driver
 	addr, err := d.Malloc(4 * int64(len(x)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	raw := make([]byte, 4*len(x))
 	for i, v := range x {
 		binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(v))
 	}
-	if err := s.Upload(addr, raw); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Upload(addr, raw))
 	for _, n := range []int{0, 1, 9, 4096, len(x)} {
 		if sum, err := s.Checksum(addr, 4*int64(n)); sum != ref.Checksum(x[:n]) || err != nil {
 			t.Errorf("%d numbers: %016x, %v, want %016x", n, sum, err, ref.Checksum(x[:n]))
@@ -196,7 +186,5 @@ func TestChecksum(t *testing.T) {
 	if _, err := s.Checksum(addr, 3); err == nil {
 		t.Error("a checksum of 3 bytes")
 	}
-	if err := errors.Join(d.Free(addr), s.Close()); err != nil {
-		t.Error(err)
-	}
+	try(t, errors.Join(d.Free(addr), s.Close()))
 }
