@@ -117,7 +117,7 @@ func (c *captures) use(id uint64) (*captured, error) {
 		// graph would repeat the wait.
 		o := c.options
 		o.KeepMapped, o.Reuse, o.GCThreshold = true, allocator.ReuseSameStream, 0
-		a, err := allocator.NewPool(lasting{c.pool.driver, &c.pool.streams}, o)
+		a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}, &c.open}, o)
 		if err != nil {
 			return nil, err
 		}
@@ -339,9 +339,11 @@ type uncaptured struct {
 	open *atomic.Int32 // captures
 }
 
+var errOpen = fmt.Errorf("mlpool: a capture is open, which a wait would end: %w", errMayBeGone)
+
 func (d uncaptured) RecordEvent(event, stream uintptr) error {
 	if d.open.Load() > 0 && !d.lasts(stream) {
-		return errMayBeGone
+		return errOpen
 	}
 	if err := d.check(stream); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // A driver library, not a device: allocatortest.Fake cannot replace it, as it tests how
 // cudadriver loads a libcuda.so.1 that lacks functions. It is that of CUDA 10.1, or 11.2 with
 // -DNEWER, and needs no GPU. Like the real one it refuses threads without a context, unknown
-// attributes and, while a stream captures, calls for memory of threads in another mode than relaxed.
+// attributes and, while a stream captures, waits for the device, and calls for memory of threads in another mode than relaxed.
 // It has two devices. With OTHER_CONTEXT in the environment each thread has a context other than the
 // primary ones, and every call must restore it. REFUSE in the environment names a call that fails.
 #include <stddef.h>
@@ -68,7 +68,7 @@ int cuCtxGetCurrent(void **context) {
   return *context = current, SUCCESS;
 }
 int cuCtxSetCurrent(void *context) { return current = context, SUCCESS; }
-int cuCtxSynchronize(void) { return ready(); }
+int cuCtxSynchronize(void) { return capturing ? invalid = 1, CAPTURE_UNSUPPORTED : ready(); }
 
 int cuThreadExchangeStreamCaptureMode(int *exchanged) {
   int before = mode;

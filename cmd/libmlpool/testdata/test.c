@@ -184,6 +184,23 @@ static void test_release(void) {
   CHECK(!mlpool_free(pool, b, NULL) && !mlpool_destroy(pool));
 }
 
+// test_release_beside_capture releases a stream that may be destroyed while another is captured, which waiting for the
+// device would end. The emulator captures no streams of the driver's interface.
+static void test_release_beside_capture(void) {
+  extern void *cudadriver_symbol(const char *) __attribute__((weak));
+  if (cudadriver_symbol) return;
+  mlpool_pool *pool = create(NULL);
+  mlpool_stream stream = new_stream(), captured = new_stream();
+  void *a, *b, *graph;
+  CHECK(!mlpool_alloc(pool, &a, MIB, stream, "a") && !mlpool_capture_begin(pool, 7, NULL, NULL));
+  CHECK(!mlpool_capture_alloc(pool, 7, &b, MIB, stream, "b"));
+  CHECK(!((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(captured, 0));
+  FAILS(mlpool_release_stream(pool, stream), MLPOOL_ERROR_INVALID, "a capture is open");
+  CHECK(!((int (*)(void *, void **))driver("cuStreamEndCapture"))(captured, &graph));
+  CHECK(!mlpool_capture_end(pool, 7) && !mlpool_release_stream(pool, stream));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
+}
+
 // test_destroyed destroys streams that blocks name. Their memory serves other streams before the pool is out of
 // memory, and after a trim.
 static void test_destroyed(void) {
@@ -641,12 +658,17 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options},     {"blocks", test_blocks},           {"front", test_front},     {"release", test_release},
-    {"destroyed", test_destroyed}, {"counts", test_counts},           {"streams", test_streams}, {"refused sleep", test_refused_sleep},
-    {"reports", test_reports},     {"limits", test_limits},           {"sleep", test_sleep},     {"tags", test_tags},
-    {"captures", test_captures},   {"capture ids", test_capture_ids}, {"peer", test_peer},       {"per thread", test_per_thread},
-    {"send", test_send},           {"threads", test_threads},         {"fork", test_fork},       {"export", test_export},
-    {"processes", test_processes},
+    {"options", test_options},     {"blocks", test_blocks},
+    {"front", test_front},         {"release", test_release},
+    {"destroyed", test_destroyed}, {"counts", test_counts},
+    {"streams", test_streams},     {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},     {"limits", test_limits},
+    {"sleep", test_sleep},         {"tags", test_tags},
+    {"captures", test_captures},   {"capture ids", test_capture_ids},
+    {"peer", test_peer},           {"per thread", test_per_thread},
+    {"send", test_send},           {"threads", test_threads},
+    {"fork", test_fork},           {"export", test_export},
+    {"processes", test_processes}, {"release beside capture", test_release_beside_capture},
 };
 
 // wanted reports whether the names, if there are any, include name.
