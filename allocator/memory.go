@@ -81,6 +81,14 @@ func (p *Pool) sharedGrowth(r *request, most int64) int64 {
 	return max(bytes, chunk)
 }
 
+// A job grows at first, so it soon uses memory that it has too much. The slack of a pool with one stream begins at
+// 1/newShare of the peak, up to newPages, which spares most stitches, and falls with each of newRequests requests.
+const (
+	newShare    = 8
+	newPages    = 48
+	newRequests = 2000
+)
+
 // slackFor returns the bytes that may be reserved beyond the peak before chunks are stitched or taken
 // from other heaps.
 func (p *Pool) slackFor(peak int64) int64 {
@@ -89,7 +97,11 @@ func (p *Pool) slackFor(peak int64) int64 {
 	}
 	s := p.space
 	s.slack.Observe(s.Mappings, s.moves, s.requests)
-	return s.slack.Bytes(peak, min(s.Moved-max(p.reserved-peak, 0), peak))
+	slack := s.slack.Bytes(peak, min(s.Moved-max(p.reserved-peak, 0), peak))
+	if left := newRequests - (s.requests - s.begun); left > 0 && len(s.Holders) < 2 {
+		slack = max(slack, min(peak/newShare, newPages*s.Page)*left/newRequests)
+	}
+	return slack
 }
 
 // growsBusy reports whether the pool may grow by bytes before it makes a stream wait for queued work of
@@ -232,9 +244,8 @@ func (p *Pool) preallocate(bytes int64, tag string) error {
 // The size of the next whole chunk of a heap. A large heap grows geometrically, so that few chunks fragment it.
 // In a small heap, chunks fit the requests: a block of 2.3 MiB wastes two fifths of a chunk of 4 MiB, but five
 // blocks waste little of 12 MiB. So the chunk has the smallest number of blocks of the requested size that
-// leave at most a sixteenth of it, or else the number that leaves least.
-//
-// These constants were the best of a grid, for requests of trainings and random ones up to 64 MiB.
+// leave at most a sixteenth of it, or else the number that leaves least. These constants were the best of a grid, for
+// requests of trainings and random ones up to 64 MiB.
 const (
 	largeHeap   = 192 << 20 // bytes from which on a heap is large
 	growthShare = 8         // of a large heap: a chunk adds one part in growthShare

@@ -95,9 +95,9 @@ type PoolOptions struct {
 	GCThreshold float64
 	// Slack is the share of the peak allocated, at most 1, that virtual segments may reserve beyond it
 	// before free memory moves to where it is needed. Each move calls the driver, so more slack is
-	// faster if sizes and streams change all the time: 0.5 may reserve 1.5 times the peak. With 0 the
-	// pool chooses: a sixty-fourth, up to a third if stitches never stop, and up to a half of the memory
-	// that moves if moves between streams never stop. Malloc segments have none.
+	// faster if sizes and streams change all the time: 0.5 may reserve 1.5 times the peak. With 0 the pool
+	// chooses: a sixty-fourth, up to an eighth at first, up to a third if stitches never stop, and up to a
+	// half of the memory that moves if moves between streams never stop. Malloc segments have none.
 	Slack float64
 	// BusySlack is the share of the peak allocated, at most 16, that virtual segments may reserve beyond it
 	// before a stream waits for another, whose queued work still uses free memory. With 0 it waits at once,

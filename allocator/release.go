@@ -43,7 +43,7 @@ func (p *Pool) forgetPeak() {
 	p.collected = collection{}
 	p.count()
 	s := p.space
-	s.peak = s.counted
+	s.peak, s.begun = s.counted, s.requests
 	s.ForgetMoved()
 }
 

@@ -90,6 +90,51 @@ func TestSlackOfWhatMoves(t *testing.T) {
 	}
 }
 
+// TestSlackAtFirst wants memory where free blocks lie apart. A pool that has served few requests of one stream since it
+// was trimmed reserves more, another one stitches.
+func TestSlackAtFirst(t *testing.T) {
+	const mib, most, kept, asked = 1 << 20, 2000, 8, 20 << 20
+	for _, c := range []struct {
+		name     string
+		requests int  // before
+		streams  int  // that have memory
+		trims    bool // after them
+		stitches int64
+		slack    float64
+	}{
+		{"at first", 0, 1, false, 0, 0},
+		{"later", most, 1, false, 1, 0},
+		{"again", most, 1, true, 0, 0},
+		{"two streams", 0, 2, false, 1, 0},
+		{"slack of the user", 0, 1, false, 1, 1. / 64},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRigOn(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Slack: c.slack})
+			for range c.requests {
+				r.must(r.Free(r.alloc(mib, 1), 1))
+			}
+			if c.trims {
+				r.must(r.Trim(0))
+			}
+			for s := range c.streams - 1 {
+				r.alloc(2*mib, allocator.Stream(2+s))
+			}
+			var blocks []allocator.Block
+			for range 2 * kept {
+				blocks = append(blocks, r.alloc(16*mib, 1))
+			}
+			for i := 0; i < len(blocks); i += 2 {
+				r.must(r.Free(blocks[i], 1))
+			}
+			r.alloc(asked, 1)
+			s := r.Stats()
+			if grown := s.Reserved - 2*kept*16*mib; s.Stitches != c.stitches || grown > 32*mib {
+				t.Errorf("%d stitches, and %d bytes more than before", s.Stitches, grown)
+			}
+		})
+	}
+}
+
 // replacing describes how replaceBlocks uses a pool, and bounds the cost.
 type replacing struct {
 	blocks, streams int     // block i is of stream 1 + i%streams

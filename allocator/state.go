@@ -254,6 +254,7 @@ type space struct {
 	peak     int64 // peak of bytes allocated, as far as counted
 	counted  int64 // bytes allocated, of each heap when it was last counted
 	requests int64 // up to then
+	begun    int64 // requests when the peak was last forgotten
 
 	moves int64 // requests that took memory of other streams
 	slack pages.Slack

@@ -112,16 +112,10 @@ func (s *Space) ends(c *Chunk) (head, tail *block.Node) {
 	return c.head, c.tail
 }
 
-// isUnused reports whether all of c is part of one free block in the index.
-func (s *Space) isUnused(c *Chunk) bool {
-	head, tail := s.ends(c)
-	return head != nil && head == tail
-}
-
-// Unused returns the unused chunks in the index, by address.
+// Unused returns the chunks that are part of one free block in the index, by address.
 func (s *Space) Unused() (unused []*Chunk) {
 	for _, m := range s.byAddress() {
-		if s.isUnused(m.Chunk) {
+		if head, tail := s.ends(m.Chunk); head != nil && head == tail {
 			unused = append(unused, m.Chunk)
 		}
 	}

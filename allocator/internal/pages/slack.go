@@ -1,9 +1,6 @@
 package pages
 
-// Slack is what a pool with virtual segments reserves beyond the peak of what was handed
-// out, before it maps chunks in stitches or takes them from other heaps.
-
-// slackShares are the steps of the slack: n stands for 1/n of that peak. A program that
+// slackShares are the steps of the slack: n stands for 1/n of the peak. A program that
 // repeats itself finds its stitches again, so the least slack is enough. A program whose
 // sizes change all the time always needs new stitches, and one whose streams take turns
 // moves memory between them. Such a program gets more slack, so that it rarely needs either.
@@ -32,7 +29,8 @@ const (
 // to warm up, and then none. It is a variable for tests of few calls.
 var stitchBurst int64 = 1024
 
-// Slack chooses the slack, by the driver calls that the pool made for lack of it.
+// Slack chooses what a pool with virtual segments reserves beyond the peak of what was handed out before it maps
+// chunks in stitches or takes them from other heaps, by the driver calls that it made for lack of slack.
 type Slack struct {
 	step      int   // in slackShares
 	stitched  int   // the step of the share of all memory: at most step

@@ -208,7 +208,11 @@ func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
 		c.zone = z
 	}
 	if len(made) > 0 {
-		s.moveIn(h, z)
+		if h.zone != z {
+			s.leave(h)
+			s.spare = slices.DeleteFunc(s.spare, func(o *zone) bool { return o == z })
+			h.zone = z
+		}
 		z.next = max(z.next, int64(made[len(made)-1].End()-z.addr))
 	} else if refused := s.giveUpZone(z); refused != nil {
 		err = undo.Both(err, refused)

@@ -41,16 +41,6 @@ func (s *Space) zoneFor(h *Holder, bytes int64) (*zone, uintptr, error) {
 	return z, addr, nil
 }
 
-// moveIn makes z, which zoneFor returned, the zone of h.
-func (s *Space) moveIn(h *Holder, z *zone) {
-	if h.zone == z {
-		return
-	}
-	s.leave(h)
-	s.spare = slices.DeleteFunc(s.spare, func(o *zone) bool { return o == z })
-	h.zone = z
-}
-
 // giveUpZone releases the addresses of z, which zoneFor returned, if no holder has it and it has no
 // chunks. If the driver refuses, the zone is kept for later.
 func (s *Space) giveUpZone(z *zone) error {
