@@ -3,7 +3,6 @@ package mlpool_test
 
 import (
 	"iter"
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // A row of the table of packages in ARCHITECTURE.md. A package that is in no row belongs to that of a folder above it.

@@ -2,12 +2,13 @@ package configs
 
 import (
 	"errors"
-	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 func TestParseErrors(t *testing.T) {

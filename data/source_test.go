@@ -3,7 +3,6 @@ package data
 import (
 	"context"
 	"errors"
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // TestNotFound wants the error of a missing data set to say what to do, and where it looked.

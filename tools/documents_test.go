@@ -2,12 +2,13 @@ package tools
 
 import (
 	"io/fs"
-	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 var (

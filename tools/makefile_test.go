@@ -5,7 +5,6 @@ package tools
 import (
 	"bytes"
 	"errors"
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // kernelsOf returns a folder with kernels.mk, two sources, and a compiler that appends the

@@ -6,13 +6,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // python skips the test without Python 3.9.

@@ -5,7 +5,6 @@
 package tools
 
 import (
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // sandbox returns a folder whose folder bin holds links to these commands and

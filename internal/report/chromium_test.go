@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"fmt"
-	"mlpool/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"mlpool/internal/must"
 )
 
 // A browser is a tab and the errors in it.

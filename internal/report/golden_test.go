@@ -2,11 +2,12 @@ package report
 
 import (
 	"flag"
-	"mlpool/internal/must"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the pages in testdata")

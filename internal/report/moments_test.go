@@ -2,12 +2,13 @@ package report
 
 import (
 	"fmt"
-	"mlpool/internal/must"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/net/html"
+
+	"mlpool/internal/must"
 )
 
 // TestSliders thins the maps of all runs until they fit, and keeps the peak.

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"mlpool/internal/must"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/net/html"
+
+	"mlpool/internal/must"
 )
 
 // written returns a page as text and as a tree.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mlpool/internal/must"
 	"net"
 	"net/netip"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // TestAcceptFails has Accept fail while rank 0 waits, as with too many open files.

@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mlpool/internal/must"
 	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // The first messages of two ranks.

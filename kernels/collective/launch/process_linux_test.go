@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"mlpool/internal/must"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // asRank in the environment makes the test binary a rank. Its value is what happens once the ranks

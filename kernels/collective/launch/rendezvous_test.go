@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mlpool/internal/must"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // meet connects a rank with the others, and leaves.

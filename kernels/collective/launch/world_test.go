@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"mlpool/internal/must"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"mlpool/internal/must"
 )
 
 // freeAddress returns an address of this host with a free port.

@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // recordedFolder has the recordings of tools/traces/record.py, and replayedFile the memory that PyTorch's allocator

@@ -12,12 +12,13 @@ import (
 	"image/png"
 	"io"
 	"math"
-	"mlpool/internal/must"
 	"slices"
 	"strings"
 	"testing"
 
 	"gorgonia.org/tensor"
+
+	"mlpool/internal/must"
 )
 
 func FuzzReadPicture(f *testing.F) {

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"mlpool/internal/must"
 	"slices"
 	"strings"
 	"testing"
 
 	"gorgonia.org/tensor"
+
+	"mlpool/internal/must"
 )
 
 // oneOf returns a perceptron that predicts the brightest of the first three pixels.

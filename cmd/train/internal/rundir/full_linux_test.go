@@ -2,12 +2,13 @@ package rundir
 
 import (
 	"errors"
-	"mlpool/internal/must"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"mlpool/internal/must"
 )
 
 // TestWriteFileOnFullDisk overwrites run.json in its own blocks. What does not fit changes nothing.

@@ -3,13 +3,14 @@ package traintest
 import (
 	"bufio"
 	"errors"
-	"mlpool/internal/must"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/creack/pty"
+
+	"mlpool/internal/must"
 )
 
 // A Terminal is one of some columns. Write to its TTY.
