@@ -9,6 +9,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 func TestAsyncOutOfMemoryError(t *testing.T) {
@@ -26,7 +27,7 @@ func TestAsyncOutOfMemoryError(t *testing.T) {
 	if text := err.Error(); strings.Contains(text, "fragmentation") || !strings.Contains(text, "help") {
 		t.Errorf("error text %q claims what only the driver knows, or gives no advice", text)
 	}
-	ok(t, a.Free(b, 1), a.Close(), f.Faults(), f.Leftover())
+	must.OK(t, a.Free(b, 1), a.Close(), f.Faults(), f.Leftover())
 }
 
 // A recordingDriver sees itself to the streams that use a block.
@@ -60,17 +61,17 @@ func TestAsyncTellsOfStreams(t *testing.T) {
 	d := &recordingDriver{Fake: allocatortest.NewFake(64 << 20)}
 	a := allocator.NewAsync(d)
 	b, err := a.Alloc(1000, 1, "shared")
-	ok(t, err, a.RecordStream(b, 3), a.RecordStream(b, 2), a.RecordStream(b, 3))
+	must.OK(t, err, a.RecordStream(b, 3), a.RecordStream(b, 2), a.RecordStream(b, 3))
 	d.fail = true
 	if err := a.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) || len(d.calls) > 0 {
 		t.Errorf("Free: %v after calls %q, want ErrInjected after none", err, d.calls)
 	}
 	d.fail = false
-	ok(t, a.Free(b, 2))
+	must.OK(t, a.Free(b, 2))
 	if want := []string{"record 3", "free 2"}; !slices.Equal(d.calls, want) {
 		t.Errorf("the driver saw %q, want %q", d.calls, want)
 	}
-	ok(t, a.Close(), d.Faults(), d.Leftover())
+	must.OK(t, a.Close(), d.Faults(), d.Leftover())
 }
 
 // TestAsyncWithoutEvents has a driver that cannot order streams.
@@ -81,5 +82,5 @@ func TestAsyncWithoutEvents(t *testing.T) {
 	if err := a.RecordStream(b, 2); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("RecordStream: %v, want ErrUnsupported", err)
 	}
-	ok(t, a.ReleaseStream(1), a.Free(b, 2), a.Close(), f.Faults(), f.Leftover())
+	must.OK(t, a.ReleaseStream(1), a.Free(b, 2), a.Close(), f.Faults(), f.Leftover())
 }

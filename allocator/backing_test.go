@@ -7,6 +7,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // checkBacking maps the parts of b side by side, as another process would, and compares the bytes there
@@ -67,7 +68,7 @@ func TestBackingErrors(t *testing.T) {
 			t.Errorf("of %s: %v, %v, want %v", c.name, parts, err, c.want)
 		}
 	}
-	ok(t, malloc.Free(b, 1), malloc.Close(), virtual.Close())
+	must.OK(t, malloc.Free(b, 1), malloc.Close(), virtual.Close())
 	if _, _, err := virtual.Backing(b); err != allocator.ErrClosed {
 		t.Errorf("after Close: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // A cache is a program's blocks that it may free when memory runs out.
@@ -78,7 +79,7 @@ func TestOnOutOfMemory(t *testing.T) {
 					return c.react(held)
 				}}
 				a, err := allocator.NewPool(f, o)
-				ok(t, err)
+				must.OK(t, err)
 				held.a = a
 				held.fill(t, 8, 8*mib)
 				b, err := a.Alloc(c.bytes, 1, "request")
@@ -95,7 +96,7 @@ func TestOnOutOfMemory(t *testing.T) {
 				}
 				for held.free() {
 				}
-				ok(t, err, a.Close(), f.Faults(), f.Leftover())
+				must.OK(t, err, a.Close(), f.Faults(), f.Leftover())
 			})
 		}
 	}
@@ -115,5 +116,5 @@ func TestOnOutOfMemoryPanics(t *testing.T) {
 		p.Alloc(8<<20, 1, "request")
 	}()
 	b, err := p.Alloc(4<<20, 1, "request")
-	ok(t, err, p.Free(b, 1), p.Check(), p.Close())
+	must.OK(t, err, p.Free(b, 1), p.Check(), p.Close())
 }

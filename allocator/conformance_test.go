@@ -5,6 +5,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // deviceBytes is the memory of the fake device that the suite runs on.
@@ -13,7 +14,7 @@ const deviceBytes = 1 << 30
 func newPool(t testing.TB, d allocator.Driver, o allocator.PoolOptions) *allocator.Pool {
 	t.Helper()
 	p, err := allocator.NewPool(d, o)
-	ok(t, err)
+	must.OK(t, err)
 	return p
 }
 

@@ -9,15 +9,8 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
-
-// ok ends the test unless all errors are nil.
-func ok(t testing.TB, errs ...error) {
-	if err := errors.Join(errs...); err != nil {
-		t.Helper() // which takes longer than most calls of an allocator
-		t.Fatal(err)
-	}
-}
 
 // allocFrom allocates a block, which must succeed.
 func allocFrom(t testing.TB, a allocator.Allocator, bytes int64, s allocator.Stream, tag string) allocator.Block {
@@ -33,7 +26,7 @@ func allocFrom(t testing.TB, a allocator.Allocator, bytes int64, s allocator.Str
 func closeOn(t testing.TB, f *allocatortest.Fake, a allocator.Allocator) {
 	t.Helper()
 	f.Synchronize()
-	ok(t, a.Close(), f.Faults(), f.Leftover())
+	must.OK(t, a.Close(), f.Faults(), f.Leftover())
 }
 
 // injected ends the test unless err is the fault that FailAt injected.
@@ -69,7 +62,7 @@ func TestAs(t *testing.T) {
 	if got, ok := allocator.As[*allocator.Async](a); ok || got != nil {
 		t.Errorf("As[*Async] = %v, %v, want none", got, ok)
 	}
-	ok(t, a.Close())
+	must.OK(t, a.Close())
 }
 
 func TestLimit(t *testing.T) {
@@ -81,14 +74,14 @@ func TestLimit(t *testing.T) {
 		t.Errorf("Alloc beyond the limit: %v", err)
 	}
 	c := allocFrom(t, l, 256, 1, "rest")
-	ok(t, l.Free(b, 1), l.Free(c, 1))
+	must.OK(t, l.Free(b, 1), l.Free(c, 1))
 	if err := l.Free(c, 1); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Errorf("double free: %v", err)
 	}
 	if _, err := l.Alloc(1000*256+1, 1, "more than ever"); !errors.As(err, &oom) {
 		t.Errorf("Alloc of more than the limit: %v", err)
 	}
-	ok(t, l.Free(allocFrom(t, l, 1000*256, 1, "all"), 1), l.Close())
+	must.OK(t, l.Free(allocFrom(t, l, 1000*256, 1, "all"), 1), l.Close())
 }
 
 // TestLimitError reads the errors of a Limit.

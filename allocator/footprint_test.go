@@ -8,6 +8,7 @@ import (
 	"mlpool/allocator/allocatortest"
 
 	"mlpool/allocator/observe"
+	"mlpool/internal/must"
 )
 
 // tracesFolder has traces of trainings by cmd/train, in trainer, and of jobs by
@@ -37,7 +38,7 @@ var footprints = []struct {
 func readTrace(t *testing.T, name string) *observe.Requests {
 	t.Helper()
 	trace, err := observe.ReadFile(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"), observe.MostEvents)
-	ok(t, err)
+	must.OK(t, err)
 	return trace
 }
 
@@ -50,7 +51,7 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak 
 	rounded := func(bytes int64) int64 { return (bytes + allocator.Alignment - 1) &^ (allocator.Alignment - 1) }
 	for _, e := range trace.Events {
 		if stream := allocator.Stream(e.Stream) + 1; e.Free {
-			ok(t, a.Free(blocks[e.Slot].Block, stream))
+			must.OK(t, a.Free(blocks[e.Slot].Block, stream))
 			delete(blocks, e.Slot)
 			live -= rounded(e.Bytes)
 		} else {
@@ -60,7 +61,7 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator) (peak 
 		}
 	}
 	for _, b := range blocks {
-		ok(t, a.Free(b.Block, b.on))
+		must.OK(t, a.Free(b.Block, b.on))
 	}
 	return peak
 }

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // A stallingDriver is a Fake that, once armed, blocks the next call of one method: it sends on inside
@@ -142,7 +143,7 @@ func TestCloseBesideCalls(t *testing.T) {
 			if third := a.Close(); !errors.Is(second, allocator.ErrClosed) || !errors.Is(third, allocator.ErrClosed) {
 				t.Errorf("other Closes: %v, %v", second, third)
 			}
-			ok(t, d.Faults(), d.Leftover())
+			must.OK(t, d.Faults(), d.Leftover())
 		})
 	}
 }

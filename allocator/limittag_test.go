@@ -10,6 +10,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestLimitOfTag makes calls of a Limit with limits of tags.
@@ -67,7 +68,7 @@ func TestLimitOfTag(t *testing.T) {
 						l.SetTag(c.tag, c.most*unit)
 						continue
 					case c.units == 0:
-						ok(t, l.Free(live[c.tag][0], 1))
+						must.OK(t, l.Free(live[c.tag][0], 1))
 						live[c.tag] = live[c.tag][1:]
 						continue
 					}
@@ -75,7 +76,7 @@ func TestLimitOfTag(t *testing.T) {
 					var oom *allocator.OutOfMemoryError
 					switch {
 					case c.fails == "":
-						ok(t, err)
+						must.OK(t, err)
 						live[c.tag] = append(live[c.tag], b)
 					case !errors.As(err, &oom) || !oom.AtLimit() || oom.Tag != c.tag || oom.Advice == "":
 						t.Fatalf("call %d: %v, want an OutOfMemoryError", i, err)
@@ -85,14 +86,14 @@ func TestLimitOfTag(t *testing.T) {
 				}
 				for _, blocks := range live {
 					for _, b := range blocks {
-						ok(t, l.Free(b, 1))
+						must.OK(t, l.Free(b, 1))
 						if err := l.Free(b, 1); err == nil {
 							t.Error("a block is freed twice")
 						}
 					}
 				}
 				f.Synchronize()
-				ok(t, l.Close(), f.Faults(), f.Leftover())
+				must.OK(t, l.Close(), f.Faults(), f.Leftover())
 			})
 		}
 	}
@@ -139,11 +140,11 @@ func TestLimitOfTagThreads(t *testing.T) {
 	for _, tag := range tags {
 		l.SetTag(tag, most*unit)
 		b, err := l.Alloc(most*unit, 1, tag)
-		ok(t, err)
+		must.OK(t, err)
 		if _, err := l.Alloc(1, 1, tag); err == nil {
 			t.Errorf("tag %q has more than its limit", tag)
 		}
-		ok(t, l.Free(b, 1))
+		must.OK(t, l.Free(b, 1))
 	}
-	ok(t, l.Close())
+	must.OK(t, l.Close())
 }

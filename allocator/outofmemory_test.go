@@ -12,6 +12,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // fill allocates the rest of the limit.
@@ -193,7 +194,7 @@ func TestAdvice(t *testing.T) {
 			advised++
 			more := o
 			more.MaxBytes, err = strconv.ParseInt(m[1], 10, 64)
-			ok(t, err)
+			must.OK(t, err)
 			if more.MaxBytes <= o.MaxBytes {
 				t.Errorf("%+v: the limit advised is no larger: %v", o, oom)
 			}
@@ -220,7 +221,7 @@ func TestHugeSizes(t *testing.T) {
 					}
 				}
 			}
-			ok(t, p.Close())
+			must.OK(t, p.Close())
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // clocked is a driver with a clock: work has a duration, and keeps its stream busy. The host takes
@@ -156,7 +157,7 @@ func TestOneStuckStream(t *testing.T) {
 	pair := func(user allocator.Stream) {
 		t.Helper()
 		b, err := p.Alloc(1<<20, 1, "pair")
-		ok(t, err, p.RecordStream(b, user), p.Free(b, 1))
+		must.OK(t, err, p.RecordStream(b, user), p.Free(b, 1))
 	}
 	d.work(9, 1<<40)
 	for range 12 {
@@ -169,5 +170,5 @@ func TestOneStuckStream(t *testing.T) {
 		t.Errorf("%d MiB reserved, want at most 32", got>>20)
 	}
 	d.host = 1 << 41
-	ok(t, p.Close())
+	must.OK(t, p.Close())
 }

@@ -10,6 +10,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestPoison writes one byte in or around a block and frees it.
@@ -40,7 +41,7 @@ func TestPoison(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := allocFrom(t, p, c.bytes, 1, "victim")
 			checkPoison(t, b)
-			ok(t, f.Write(b.Addr+uintptr(c.at), []byte{1}))
+			must.OK(t, f.Write(b.Addr+uintptr(c.at), []byte{1}))
 			err := p.Free(b, 1)
 			var damage *allocator.RedzoneError
 			if found := errors.As(err, &damage); found != (c.before+c.after > 0) || !found && err != nil ||
@@ -62,7 +63,7 @@ func TestPoisonOfFailingFiller(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	p := allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
 	b := allocFrom(t, p, 100, 1, "kept")
-	ok(t, p.RecordStream(b, 2))
+	must.OK(t, p.RecordStream(b, 2))
 	for _, c := range []struct {
 		nth  int
 		call string
@@ -74,7 +75,7 @@ func TestPoisonOfFailingFiller(t *testing.T) {
 	if _, err := p.Alloc(100, 1, "refused"); !errors.Is(err, allocatortest.ErrInjected) {
 		t.Errorf("Alloc with a failing filler: %v", err)
 	}
-	ok(t, p.Free(b, 1))
+	must.OK(t, p.Free(b, 1))
 	closeOn(t, f, p)
 }
 
@@ -82,7 +83,7 @@ func TestPoisonOfFailingFiller(t *testing.T) {
 func words(t *testing.T, f *allocatortest.Fake, b allocator.Block) int {
 	t.Helper()
 	memory, err := f.Read(b.Addr, b.Size)
-	ok(t, err)
+	must.OK(t, err)
 	n := 0
 	for ; len(memory) >= 4; memory = memory[4:] {
 		if v := math.Float32frombits(binary.LittleEndian.Uint32(memory)); !math.IsNaN(float64(v)) {
@@ -117,5 +118,5 @@ func TestPoisonDuringFree(t *testing.T) {
 		runtime.Gosched()
 	}
 	close(d.resume)
-	ok(t, <-freed, <-closed, d.Faults(), d.Leftover())
+	must.OK(t, <-freed, <-closed, d.Faults(), d.Leftover())
 }

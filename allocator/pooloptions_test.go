@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 func TestOptions(t *testing.T) {
@@ -219,9 +220,9 @@ func TestMaxSegment(t *testing.T) {
 			t.Errorf("%s: a block of %d bytes in a segment of %d: %v", strategy, b.Size, d.largest, err)
 		}
 		for _, b := range append(blocks, b) {
-			ok(t, p.Free(b, 1))
+			must.OK(t, p.Free(b, 1))
 		}
-		ok(t, p.Close(), d.Faults(), d.Leftover())
+		must.OK(t, p.Close(), d.Faults(), d.Leftover())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // refusing is a driver that refuses some streams, as a driver refuses destroyed ones.
@@ -267,7 +268,7 @@ func TestOutOfMemoryOnARefusingDevice(t *testing.T) {
 	} {
 		f := allocatortest.NewFake(16 << 20)
 		a, err := c.open(f)
-		ok(t, err)
+		must.OK(t, err)
 		f.FailAt(1, "MemInfo")
 		_, err = a.Alloc(32<<20, 1, "too much")
 		var oom *allocator.OutOfMemoryError

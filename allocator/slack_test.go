@@ -7,6 +7,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestSlack allocates blocks of random sizes on streams. With more slack the pool calls the driver less
@@ -152,7 +153,7 @@ func replaceBlocks(t *testing.T, p *allocator.Pool, c replacing, next func() (i 
 		i, size := next()
 		on := allocator.Stream(1 + i%c.streams)
 		if b := blocks[i]; b.Size > 0 {
-			ok(t, p.Free(b, on))
+			must.OK(t, p.Free(b, on))
 			bytes -= b.Size
 		}
 		blocks[i] = allocFrom(t, p, size, on, "replaced")
@@ -169,7 +170,7 @@ func replaceBlocks(t *testing.T, p *allocator.Pool, c replacing, next func() (i 
 	if got := float64(s.PeakReserved) / float64(peak); got > c.ratio {
 		t.Errorf("%.3f bytes reserved for each that was handed out, want at most %v", got, c.ratio)
 	}
-	ok(t, p.Check())
+	must.OK(t, p.Check())
 }
 
 // TestSmallBlocksApart replaces huge blocks among small ones that live long. In the end the small ones

@@ -11,6 +11,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // A sleeper is a pool with blocks whose contents are known.
@@ -53,7 +54,7 @@ func (s *sleeper) hold(size int64, on allocator.Stream) allocator.Block {
 	s.t.Helper()
 	b := allocFrom(s.t, s, size, on, "held")
 	s.ids[b] = byte(len(s.ids) + 1)
-	ok(s.t, s.fake.Write(b.Addr, bytes.Repeat([]byte{s.ids[b]}, int(size))))
+	must.OK(s.t, s.fake.Write(b.Addr, bytes.Repeat([]byte{s.ids[b]}, int(size))))
 	s.held = append(s.held, b)
 	return b
 }
@@ -61,7 +62,7 @@ func (s *sleeper) hold(size int64, on allocator.Stream) allocator.Block {
 // drop frees a block that is held.
 func (s *sleeper) drop(b allocator.Block, on allocator.Stream) {
 	s.t.Helper()
-	ok(s.t, s.Free(b, on))
+	must.OK(s.t, s.Free(b, on))
 	s.held = slices.DeleteFunc(s.held, func(o allocator.Block) bool { return o == b })
 }
 
@@ -87,15 +88,15 @@ func (s *sleeper) fill() {
 	s.hold(5*sleepPage/2, 1)
 	for range 2 {
 		shared := s.hold(2*sleepPage, 2)
-		ok(s.t, s.RecordStream(shared, 4))
+		must.OK(s.t, s.RecordStream(shared, 4))
 		s.fake.Order(2, 4)
-		ok(s.t, s.Use(shared, 4))
+		must.OK(s.t, s.Use(shared, 4))
 	}
 	last := len(s.held) - 1
 	s.drop(s.held[last], 2) // it waits for stream 4; the other one is live, and used afterwards
-	ok(s.t, s.Use(s.held[last-1], 4))
+	must.OK(s.t, s.Use(s.held[last-1], 4))
 	s.hold(sleepPage/2, 3)
-	ok(s.t, s.of.ReleaseStream(3))
+	must.OK(s.t, s.of.ReleaseStream(3))
 	if st := s.Stats(); st.Stitches < 2 {
 		s.t.Fatalf("too few stitches: %+v", st)
 	}
@@ -106,11 +107,11 @@ func (s *sleeper) intact() {
 	s.t.Helper()
 	for _, b := range s.held {
 		got, err := s.fake.Read(b.Addr, b.Size)
-		ok(s.t, err)
+		must.OK(s.t, err)
 		if n := bytes.Count(got, []byte{s.ids[b]}); n != len(got) {
 			s.t.Fatalf("%d of %d bytes at %#x were lost", len(got)-n, len(got), b.Addr)
 		}
-		ok(s.t, s.Use(b, 1))
+		must.OK(s.t, s.Use(b, 1))
 	}
 }
 
@@ -127,7 +128,7 @@ func (s *sleeper) finish() {
 	for len(s.held) > 0 {
 		s.drop(s.held[0], 1)
 	}
-	ok(s.t, s.of.Check())
+	must.OK(s.t, s.of.Check())
 	closeOn(s.t, s.fake, s)
 }
 
@@ -141,12 +142,12 @@ func TestSleep(t *testing.T) {
 				live, before, places := s.Live(), s.Stats(), s.of.Map()
 				for range 3 {
 					s.fake.Sleep()
-					ok(t, s.of.Sleep(keep))
+					must.OK(t, s.of.Sleep(keep))
 					if st := s.Stats(); st.Reserved != 0 || s.fake.Used() != 0 || st.Allocated != before.Allocated {
 						t.Fatalf("asleep, %d bytes are held: %+v", s.fake.Used(), st)
 					}
 					calls := s.fake.Calls()
-					ok(t, s.of.Sleep(!keep), s.Trim(0))
+					must.OK(t, s.of.Sleep(!keep), s.Trim(0))
 					for _, size := range []int64{0, 1000, 3000, sleepPage, 3 * sleepPage, 1 << 40} {
 						if _, err := s.Alloc(size, 1, "asleep"); !errors.Is(err, allocator.ErrAsleep) {
 							t.Fatalf("Alloc while the pool is asleep: %v", err)
@@ -162,9 +163,9 @@ func TestSleep(t *testing.T) {
 					if n := s.fake.Calls() - calls; n > 0 || !reflect.DeepEqual(s.Live(), live) {
 						t.Errorf("%d driver calls while asleep; live are %v", n, s.Live())
 					}
-					ok(t, s.of.Check(), s.of.Wake(), s.fake.Wake())
+					must.OK(t, s.of.Check(), s.of.Wake(), s.fake.Wake())
 					calls = s.fake.Calls()
-					ok(t, s.of.Wake(), s.of.Check())
+					must.OK(t, s.of.Wake(), s.of.Check())
 					if st := s.Stats(); s.fake.Calls() > calls || st.Reserved != before.Reserved || st.Mappings <= before.Mappings {
 						t.Errorf("awake: %+v, before %+v", st, before)
 					}
@@ -194,14 +195,14 @@ func TestSleepWaits(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		s := newSleeper(t, allocator.PoolOptions{})
 		s.fill()
-		ok(t, s.fake.Faults())
+		must.OK(t, s.fake.Faults())
 		s.fake.Sleep()
 		waits := s.Stats().HostWaits
-		ok(t, s.of.Sleep(keep))
+		must.OK(t, s.of.Sleep(keep))
 		if n := s.Stats().HostWaits - waits; n > 4 {
 			t.Errorf("the host waits %d times for three streams and the event of a block", n)
 		}
-		ok(t, s.of.Wake(), s.fake.Wake())
+		must.OK(t, s.of.Wake(), s.fake.Wake())
 		for _, b := range s.held {
 			if !keep {
 				s.ids[b] = 0
@@ -217,10 +218,10 @@ func TestCallsWhileAsleep(t *testing.T) {
 		"Free on the same stream":   func(s *sleeper) { s.drop(s.held[0], 1) },
 		"Free on another stream":    func(s *sleeper) { s.drop(s.held[1], 2) },
 		"Free of all":               func(s *sleeper) { s.freeAll() },
-		"RecordStream and Free":     func(s *sleeper) { ok(s.t, s.RecordStream(s.held[0], 2)); s.drop(s.held[0], 1) },
-		"ReleaseStream":             func(s *sleeper) { ok(s.t, s.of.ReleaseStream(1)) },
-		"ReleaseStream, and Free":   func(s *sleeper) { ok(s.t, s.of.ReleaseStream(2)); s.freeAll() },
-		"Trim, ResetPeaks and Live": func(s *sleeper) { ok(s.t, s.Trim(-1)); s.ResetPeaks(); s.Live() },
+		"RecordStream and Free":     func(s *sleeper) { must.OK(s.t, s.RecordStream(s.held[0], 2)); s.drop(s.held[0], 1) },
+		"ReleaseStream":             func(s *sleeper) { must.OK(s.t, s.of.ReleaseStream(1)) },
+		"ReleaseStream, and Free":   func(s *sleeper) { must.OK(s.t, s.of.ReleaseStream(2)); s.freeAll() },
+		"Trim, ResetPeaks and Live": func(s *sleeper) { must.OK(s.t, s.Trim(-1)); s.ResetPeaks(); s.Live() },
 	} {
 		for _, strategy := range virtualStrategies() {
 			t.Run(name+"/"+strategy, func(t *testing.T) {
@@ -228,13 +229,13 @@ func TestCallsWhileAsleep(t *testing.T) {
 				s.fill()
 				s.fake.Synchronize()
 				s.fake.Sleep()
-				ok(t, s.of.Sleep(true))
+				must.OK(t, s.of.Sleep(true))
 				call(s)
-				ok(t, s.of.Check())
+				must.OK(t, s.of.Check())
 				if _, err := s.Alloc(3000, 1, "asleep"); !errors.Is(err, allocator.ErrAsleep) {
 					t.Errorf("Alloc: %v", err)
 				}
-				ok(t, s.of.Wake(), s.fake.Wake(), s.of.Check())
+				must.OK(t, s.of.Wake(), s.fake.Wake(), s.of.Check())
 				if st := s.Stats(); st.PeakReserved < st.Reserved {
 					t.Errorf("a peak below what is reserved: %+v", st)
 				}
@@ -290,12 +291,12 @@ func TestSleepCopies(t *testing.T) {
 			s.drop(s.held[i], 1)
 		}
 		d.Sleep()
-		ok(t, p.Sleep(true))
+		must.OK(t, p.Sleep(true))
 		if d.to != 16*sleepPage/2 || d.copies != c.copies || d.buffers != c.buffers {
 			t.Errorf("%d copies of %d bytes to %d buffers, want %d to %d", d.copies, d.to, d.buffers, c.copies, c.buffers)
 		}
 		s.drop(s.held[3], 1)
-		ok(t, p.Wake(), d.Wake())
+		must.OK(t, p.Wake(), d.Wake())
 		if d.from != 15*sleepPage/2 {
 			t.Errorf("%d bytes were copied back", d.from)
 		}
@@ -327,9 +328,9 @@ func TestWakeOutOfMemory(t *testing.T) {
 	s := newSleeper(t, allocator.PoolOptions{})
 	s.fill()
 	s.fake.Sleep()
-	ok(t, s.of.Sleep(true))
+	must.OK(t, s.of.Sleep(true))
 	hog, err := s.fake.Malloc(s.fake.Total() - 3*sleepPage)
-	ok(t, err)
+	must.OK(t, err)
 	for range 2 {
 		err := s.of.Wake()
 		var oom interface{ OutOfMemory() bool }
@@ -343,7 +344,7 @@ func TestWakeOutOfMemory(t *testing.T) {
 			t.Errorf("%d bytes are reserved by a Wake that failed", n)
 		}
 	}
-	ok(t, s.fake.Free(hog), s.of.Wake(), s.fake.Wake())
+	must.OK(t, s.fake.Free(hog), s.of.Wake(), s.fake.Wake())
 	s.intact()
 	s.finish()
 }
@@ -373,7 +374,7 @@ func TestSleepErrors(t *testing.T) {
 		if err != nil && (!strings.Contains(err.Error(), c.advice) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%s: error %q, want one line that says %q", c.name, err, c.advice)
 		}
-		ok(t, p.Wake(), p.Free(b, 1), p.Free(allocFrom(t, p, 3000, 1, ""), 1), p.Close())
+		must.OK(t, p.Wake(), p.Free(b, 1), p.Free(allocFrom(t, p, 3000, 1, ""), 1), p.Close())
 		if err := errors.Join(p.Sleep(false), p.Wake()); !errors.Is(err, allocator.ErrClosed) {
 			t.Errorf("%s: after Close: %v", c.name, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 func newHighest() allocator.Placement { return &highest{} }
@@ -66,7 +67,7 @@ func TestMisleadingPlacement(t *testing.T) {
 						i := draw.IntN(len(blocks))
 						b := blocks[i]
 						blocks[i], blocks = blocks[last], blocks[:last]
-						ok(t, r.Free(b, stream))
+						must.OK(t, r.Free(b, stream))
 						continue
 					}
 					blocks = append(blocks, allocFrom(t, r, draw.Int64N(1<<18), stream, "misled"))
@@ -88,13 +89,13 @@ func TestPlacementCostsNoGarbage(t *testing.T) {
 			blocks[i] = allocFrom(t, p, int64(i+1)<<10, 1, "own")
 		}
 		for _, i := range []int{0, 2, 4, 6, 1, 3, 5, 7} {
-			ok(t, p.Free(blocks[i], 1))
+			must.OK(t, p.Free(blocks[i], 1))
 		}
 	})
 	if perRun > 0 {
 		t.Errorf("%d pairs make %v objects", len(blocks), perRun)
 	}
-	ok(t, p.Close())
+	must.OK(t, p.Close())
 }
 
 // TestPlacementOptions refuses options that name no placement, or two.

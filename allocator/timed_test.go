@@ -7,6 +7,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // A scriptedClock advances by tick with each reading, and draws numbers by which every
@@ -104,7 +105,7 @@ func TestTimedPool(t *testing.T) {
 			a.Script(clock.read, clock.draw)
 			pair := func() {
 				t.Helper()
-				ok(t, a.Free(allocFrom(t, a, 1000, 1, "pair"), 1))
+				must.OK(t, a.Free(allocFrom(t, a, 1000, 1, "pair"), 1))
 			}
 			pair()
 			clock.calls = 0
@@ -114,7 +115,7 @@ func TestTimedPool(t *testing.T) {
 				if i >= at && !done && clock.sampled() == c.sampled {
 					done = true
 					if c.driver {
-						ok(t, a.Trim(0)) // its time does not count
+						must.OK(t, a.Trim(0)) // its time does not count
 					}
 					if c.sampled {
 						clock.pending = c.interrupted

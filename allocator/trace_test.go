@@ -9,6 +9,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestTraceOverflow looks at a ring that lost its oldest events.
@@ -20,11 +21,11 @@ func TestTraceOverflow(t *testing.T) {
 		p := newPool(t, allocatortest.NewFake(1<<20).WithoutPages(), allocator.PoolOptions{SegmentBytes: 1 << 18})
 		tr := allocator.NewTrace(p, c.capacity)
 		a, b := allocFrom(t, tr, 1000, 1, "a"), allocFrom(t, tr, 500, 2, "b")
-		ok(t, tr.Free(a, 1))
+		must.OK(t, tr.Free(a, 1))
 		if _, err := tr.Alloc(1<<21, 1, "too much"); err == nil {
 			t.Fatal("Alloc returned more than the device has")
 		}
-		ok(t, tr.Free(b, 2), tr.Close())
+		must.OK(t, tr.Free(b, 2), tr.Close())
 		events, overflow := tr.Events()
 		if overflow != (c.dropped > 0) || tr.Dropped() != c.dropped {
 			t.Errorf("overflow %v, %d dropped, want %d", overflow, tr.Dropped(), c.dropped)
@@ -68,11 +69,11 @@ func TestTraceReserved(t *testing.T) {
 					checkLast(round, i)
 				}
 				for i, b := range blocks {
-					ok(t, tr.Free(b, 1))
+					must.OK(t, tr.Free(b, 1))
 					checkLast(round, i)
 				}
 				f.Synchronize()
-				ok(t, tr.Trim(0))
+				must.OK(t, tr.Trim(0))
 			}
 			checkReserved(t, tr)
 			closeOn(t, f, tr)
@@ -107,7 +108,7 @@ func TestTraceOfChangedBlocks(t *testing.T) {
 	changed.Size = 1 << 40
 	f.FailAt(1, "Free")
 	injected(t, tr.Free(changed, 1))
-	ok(t, tr.Free(changed, 1))
+	must.OK(t, tr.Free(changed, 1))
 	if err := tr.Free(b, 1); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Errorf("second Free: %v", err)
 	}
@@ -155,7 +156,7 @@ func TestTraceOfFreesAtOnce(t *testing.T) {
 		b := allocFrom(t, m, 1000, 1, "weights")
 		tr := allocator.NewTrace(m, 10)
 		if !before {
-			ok(t, tr.Free(b, 1))
+			must.OK(t, tr.Free(b, 1))
 			b = allocFrom(t, tr, 500, 1, "output")
 		}
 		var second error
@@ -167,7 +168,7 @@ func TestTraceOfFreesAtOnce(t *testing.T) {
 		if n := len(events); n == 0 || events[n-1].Action != allocator.ActionFree || events[n-1].Live != 0 {
 			t.Errorf("before %v: events %+v", before, events)
 		}
-		ok(t, tr.Close())
+		must.OK(t, tr.Close())
 	}
 }
 
@@ -177,12 +178,12 @@ func TestTraceEach(t *testing.T) {
 	tr := allocator.NewTrace(allocator.NewMalloc(f), 1)
 	var seen []string
 	tr.Each(func(e allocator.TraceEvent) { seen = append(seen, fmt.Sprint(e.Action, " ", e.Live, " ", e.Reserved)) })
-	ok(t, tr.Free(allocFrom(t, tr, 1000, 1, "block"), 1))
+	must.OK(t, tr.Free(allocFrom(t, tr, 1000, 1, "block"), 1))
 	if _, err := tr.Alloc(-1, 1, "negative"); err == nil {
 		t.Fatal("no error")
 	}
 	if want := []string{"allocate 1000 1024", "free 0 0", "allocate failure 0 0"}; !slices.Equal(seen, want) {
 		t.Errorf("saw %q, want %q", seen, want)
 	}
-	ok(t, tr.Close())
+	must.OK(t, tr.Close())
 }

@@ -6,6 +6,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestTryAlloc asks for 8 MiB on stream 1 without waiting. Whatever it returns, no call of the driver is
@@ -122,7 +123,7 @@ func TestTryAllocErrors(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %v", bytes, err, want)
 		}
 	}
-	ok(t, p.Close())
+	must.OK(t, p.Close())
 	if _, err := p.TryAlloc(1, 1, "try"); !errors.Is(err, allocator.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}

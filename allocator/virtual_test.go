@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestRandomSizesSettle keeps blocks of random sizes up to a number of bytes. Even with few blocks
@@ -26,7 +27,7 @@ func TestRandomSizesSettle(t *testing.T) {
 					for live >= mib<<20 {
 						i := random.IntN(len(blocks))
 						live -= blocks[i].Size
-						ok(t, p.Free(blocks[i], 1))
+						must.OK(t, p.Free(blocks[i], 1))
 						blocks = slices.Delete(blocks, i, i+1)
 					}
 					b := allocFrom(t, p, 1+random.Int64N(largest), 1, "random")
@@ -45,7 +46,7 @@ func TestRandomSizesSettle(t *testing.T) {
 			if ratio := float64(st.PeakReserved) / float64(peak); ratio > 1.35 {
 				t.Errorf("%.2f bytes reserved for each that was handed out", ratio)
 			}
-			ok(t, p.Check())
+			must.OK(t, p.Check())
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestWorkOfARequest replaces blocks on very many streams, and very many blocks of one. The work of a
@@ -40,7 +41,7 @@ func TestWorkOfARequest(t *testing.T) {
 				}
 				on := allocator.Stream(1 + i%streams)
 				if b := blocks[i]; b.Size > 0 {
-					ok(t, p.Free(b, on))
+					must.OK(t, p.Free(b, on))
 				}
 				before := p.Looks()
 				blocks[i] = allocFrom(t, p, 1+random.Int64N(c.bytes), on, "work")
@@ -53,7 +54,7 @@ func TestWorkOfARequest(t *testing.T) {
 			if got := (p.Looks() - begin) / calls; got > c.mean || most > c.worst {
 				t.Errorf("a request looks at %d chunks, stitches and heaps, one at %d; want at most %d and %d", got, most, c.mean, c.worst)
 			}
-			ok(t, p.Check())
+			must.OK(t, p.Check())
 		})
 	}
 }

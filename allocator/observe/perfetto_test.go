@@ -11,6 +11,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/observe"
+	"mlpool/internal/must"
 )
 
 // timeline is what WritePerfetto writes.
@@ -28,7 +29,7 @@ type timeline struct {
 func perfettoOf(t *testing.T, tr *allocator.Trace, work ...observe.Work) (got timeline) {
 	t.Helper()
 	var out bytes.Buffer
-	ok(t, observe.WritePerfetto(&out, tr, work...))
+	must.OK(t, observe.WritePerfetto(&out, tr, work...))
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s", err, out.String())
 	}
@@ -113,13 +114,13 @@ func TestPerfettoOfOlderBlocks(t *testing.T) {
 	a, b := alloc(t, p, 1000, 1, "weights"), alloc(t, p, 100, 2, "batch")
 	tr := allocator.NewTrace(p, 10)
 	c := alloc(t, tr, 10, 2, "output")
-	ok(t, tr.Free(b, 2))
+	must.OK(t, tr.Free(b, 2))
 	got := perfettoOf(t, tr)
 	blocks := []string{"blocks of stream 0x1: weights", "blocks of stream 0x2: batch, ended", "blocks of stream 0x2: output"}
 	if all := got.blocks(t); !slices.Equal(all, blocks) {
 		t.Errorf("blocks %q, want %q", all, blocks)
 	}
-	ok(t, tr.Free(a, 1), tr.Free(c, 2), tr.Close())
+	must.OK(t, tr.Free(a, 1), tr.Free(c, 2), tr.Close())
 }
 
 // TestPerfettoWork writes kernels on the clock of the trace.

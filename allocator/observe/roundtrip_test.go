@@ -8,6 +8,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/observe"
+	"mlpool/internal/must"
 )
 
 // surviving returns what a snapshot keeps of m: ranges with memory, each memory once, whose
@@ -52,13 +53,13 @@ func TestRoundTrip(t *testing.T) {
 			for i, tag := range []string{"conv 1", `"quoted", 2`, "alloc", "", "conv 1", "π"} {
 				blocks = append(blocks, alloc(t, tr, 1000<<i, allocator.Stream(1+i%2), tag))
 			}
-			ok(t, tr.Free(blocks[0], 1), tr.Free(blocks[4], 1), tr.Free(blocks[6], 2))
+			must.OK(t, tr.Free(blocks[0], 1), tr.Free(blocks[4], 1), tr.Free(blocks[6], 2))
 			blocks = append(blocks[1:4:4], blocks[5], blocks[7])
 			m := allocator.MapOf(tr)
 			var out bytes.Buffer
-			ok(t, observe.WriteSnapshot(&out, tr, m))
+			must.OK(t, observe.WriteSnapshot(&out, tr, m))
 			r, err := observe.Read(&out, observe.MostEvents)
-			ok(t, err)
+			must.OK(t, err)
 			want := surviving(m)
 			if r.End == nil || !reflect.DeepEqual(r.End.Segments, want) {
 				t.Errorf("the map is\n%+v, want\n%+v", r.End, want)
@@ -80,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("from before: %v of %d", before, r.Before)
 			}
 			for _, b := range blocks {
-				ok(t, tr.Free(b, 1))
+				must.OK(t, tr.Free(b, 1))
 			}
 			closeOn(t, f, tr)
 		})

@@ -11,6 +11,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/observe"
+	"mlpool/internal/must"
 )
 
 // dicts returns the members of a list of dicts.
@@ -24,7 +25,7 @@ func dicts(v any) (all []map[string]any) {
 func snapshotOf(t *testing.T, tr *allocator.Trace) map[string]any {
 	t.Helper()
 	var out bytes.Buffer
-	ok(t, observe.WriteSnapshot(&out, tr, allocator.MapOf(tr)))
+	must.OK(t, observe.WriteSnapshot(&out, tr, allocator.MapOf(tr)))
 	return unpickle(t, out.Bytes()).(map[string]any)
 }
 
@@ -100,7 +101,7 @@ func TestSnapshot(t *testing.T) {
 	old := alloc(t, p, 70_000, 0, "weights")
 	tr := allocator.NewTrace(p, 100)
 	a, b := alloc(t, tr, 300, 0, "gemm"), alloc(t, tr, 5, 0x7f0000001000, "gemm")
-	ok(t, tr.Free(a, 0))
+	must.OK(t, tr.Free(a, 0))
 	for _, bytes := range []int64{1 << 40, -1} {
 		if _, err := tr.Alloc(bytes, 0, "too \xffmuch"); err == nil {
 			t.Fatalf("Alloc(%d): no error", bytes)
@@ -142,7 +143,7 @@ func TestSnapshot(t *testing.T) {
 	if !slices.Equal(live, want) {
 		t.Errorf("live blocks %q, want %q", live, want)
 	}
-	ok(t, tr.Free(old, 0), tr.Free(b, 0x7f0000001000))
+	must.OK(t, tr.Free(old, 0), tr.Free(b, 0x7f0000001000))
 	closeOn(t, f, tr)
 }
 
@@ -154,7 +155,7 @@ func TestSnapshotAddsUp(t *testing.T) {
 	p := newPool(t, f, allocator.PoolOptions{})
 	tr, noCalls := allocator.NewTrace(p, 3000), allocator.NewTrace(p, 1)
 	for i := range 300 {
-		ok(t, tr.Free(alloc(t, tr, 256, 1, strings.Repeat("n", i)), 1))
+		must.OK(t, tr.Free(alloc(t, tr, 256, 1, strings.Repeat("n", i)), 1))
 	}
 	random := rand.New(rand.NewPCG(1, 21))
 	var blocks []allocator.Block
@@ -167,7 +168,7 @@ func TestSnapshotAddsUp(t *testing.T) {
 		}
 		for err != nil && len(blocks) > 0 || len(blocks) > 20 {
 			i := random.IntN(len(blocks))
-			ok(t, p.Free(blocks[i], on))
+			must.OK(t, p.Free(blocks[i], on))
 			blocks = slices.Delete(blocks, i, i+1)
 			err = nil
 		}
@@ -183,7 +184,7 @@ func TestSnapshotAddsUp(t *testing.T) {
 		t.Error("no block was in a stitch")
 	}
 	for _, b := range blocks {
-		ok(t, p.Free(b, 1))
+		must.OK(t, p.Free(b, 1))
 	}
 	closeOn(t, f, p)
 }
@@ -223,7 +224,7 @@ func TestSnapshotOfPoison(t *testing.T) {
 	if len(segments) != 1 || segments[0]["address"] != int64(b.Addr) || segments[0]["requested_size"] != int64(300) {
 		t.Errorf("segments %v, want one at %d", segments, b.Addr)
 	}
-	ok(t, tr.Free(b, 1))
+	must.OK(t, tr.Free(b, 1))
 	closeOn(t, f, tr)
 }
 
@@ -241,17 +242,17 @@ func TestSnapshotOfReturnedSegments(t *testing.T) {
 				kept = append(kept, alloc(t, tr, int64(i)<<20, 1, "gemm"))
 			}
 			for _, b := range kept[3:] {
-				ok(t, tr.Free(b, 1))
+				must.OK(t, tr.Free(b, 1))
 			}
 			f.Synchronize()
-			ok(t, tr.Free(old, 1), tr.Trim(0))
+			must.OK(t, tr.Free(old, 1), tr.Trim(0))
 			s := snapshotOf(t, tr)
 			checkWalk(t, s)
 			if n := count(s, "segment_alloc"); n == 0 || n != count(s, "segment_free") && n+1 != count(s, "segment_free") {
 				t.Errorf("%d segments begin and %d end", n, count(s, "segment_free"))
 			}
 			for _, b := range kept[:3] {
-				ok(t, tr.Free(b, 1))
+				must.OK(t, tr.Free(b, 1))
 			}
 			checkWalk(t, snapshotOf(t, tr))
 			closeOn(t, f, tr)

@@ -15,12 +15,13 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/observe"
+	"mlpool/internal/must"
 )
 
 func newPool(t *testing.T, d allocator.Driver, o allocator.PoolOptions) *allocator.Pool {
 	t.Helper()
 	p, err := allocator.NewPool(d, o)
-	ok(t, err)
+	must.OK(t, err)
 	return p
 }
 
@@ -36,18 +37,10 @@ var openers = map[string]func(*testing.T, *allocatortest.Fake) allocator.Allocat
 	},
 }
 
-// ok ends the test unless all errors are nil.
-func ok(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func alloc(t *testing.T, a allocator.Allocator, bytes int64, s allocator.Stream, tag string) allocator.Block {
 	t.Helper()
 	b, err := a.Alloc(bytes, s, tag)
-	ok(t, err)
+	must.OK(t, err)
 	return b
 }
 
@@ -55,7 +48,7 @@ func alloc(t *testing.T, a allocator.Allocator, bytes int64, s allocator.Stream,
 func closeOn(t *testing.T, f *allocatortest.Fake, a allocator.Allocator) {
 	t.Helper()
 	f.Synchronize()
-	ok(t, a.Close(), f.Faults(), f.Leftover())
+	must.OK(t, a.Close(), f.Faults(), f.Leftover())
 }
 
 // traced returns a trace with a ring of capacity events that made five calls.
@@ -64,23 +57,23 @@ func traced(t *testing.T, capacity int) *allocator.Trace {
 	p := newPool(t, allocatortest.NewFake(1<<20).WithoutPages(), allocator.PoolOptions{SegmentBytes: 1 << 18})
 	tr := allocator.NewTrace(p, capacity)
 	a, b := alloc(t, tr, 1000, 0x10, "images"), alloc(t, tr, 500, 0x20, `we "quote", them`)
-	ok(t, tr.Free(a, 0x10))
+	must.OK(t, tr.Free(a, 0x10))
 	if _, err := tr.Alloc(1<<21, 0x10, "too much"); err == nil {
 		t.Fatal("Alloc returned more than the device has")
 	}
 	if err := tr.Free(a, 0x10); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Fatalf("double free: %v", err)
 	}
-	ok(t, tr.Free(b, 0x20), tr.Close())
+	must.OK(t, tr.Free(b, 0x20), tr.Close())
 	return tr
 }
 
 func TestWriteCSV(t *testing.T) {
 	tr := traced(t, 100)
 	var out bytes.Buffer
-	ok(t, observe.WriteCSV(&out, tr))
+	must.OK(t, observe.WriteCSV(&out, tr))
 	rows, err := csv.NewReader(&out).ReadAll()
-	ok(t, err)
+	must.OK(t, err)
 	if got := strings.Join(rows[0], ","); got != "Thread,Time,Action,Pointer,Size,Stream" {
 		t.Errorf("header %q", got)
 	}
@@ -109,9 +102,9 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space"
 func TestWritersReturnErrors(t *testing.T) {
 	tr := traced(t, 10)
 	var text bytes.Buffer
-	ok(t, observe.WriteCSV(&text, tr))
+	must.OK(t, observe.WriteCSV(&text, tr))
 	requests, err := observe.Read(&text, observe.MostEvents)
-	ok(t, err)
+	must.OK(t, err)
 	for name, err := range map[string]error{
 		"requests": requests.WriteRMM(brokenWriter{}),
 		"CSV":      observe.WriteCSV(brokenWriter{}, tr),
