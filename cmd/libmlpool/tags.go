@@ -77,7 +77,10 @@ func (p *pool) makeRoom() bool {
 func mlpool_go_tag_sleep(handle C.uintptr_t, name *C.char, keep C.int, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
 		c, err := p.captures.known(tag(name))
-		if err = errors.Join(err, p.captures.maySleep()); err != nil {
+		if err == nil {
+			err = p.captures.maySleep()
+		}
+		if err != nil {
 			return err
 		}
 		if err := p.driver.Synchronize(); err != nil { // work of streams that the memory does not know may use it
