@@ -320,7 +320,7 @@ class Work(unittest.TestCase):
 def padded(width, value):
     """The width of a hidden layer on the device, as Width of package device pads rows of values of that many bytes."""
     widths = [-(-width // n) * n for n in (128 // value, 64 // value, 32 // value, 16 // value)]
-    return next((n for n in widths if 64 * (n - width) <= width), widths[-1])
+    return next((n for n in widths if 100 * (n - width) <= width), widths[-1])
 
 
 class Sweep(unittest.TestCase):
