@@ -24,6 +24,7 @@ struct Bf16 {
 
   template <int N, int SPLIT_K, int TURNS = 1>
   struct Policy : Stages<sizeof(bf16), false, LAYOUT != TN, LAYOUT == NT, N, SPLIT_K, false, (TURNS > 1 ? KIB_IN_TURNS : kib_of(N)), TURNS> {
+    static constexpr Operand ROWS = LAYOUT == TN ? Operand::NEITHER : Operand::A;
     using Beside = Policy;
     using Consumer = Bf16Consumer<LAYOUT, Policy>;
     static constexpr TileFormat FORMAT = TileFormat::SWIZZLE_128B_BF16;

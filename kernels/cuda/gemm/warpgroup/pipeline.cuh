@@ -4,6 +4,7 @@
 //   Consumer        what multiplies and stores: multiply, store, finish
 //   FORMAT          how TMA loads them
 //   extents, a, b   of a Gemm
+//   ROWS            which operand has the rows of a batch, if k is contiguous in it
 //   Beside          the Policy for GEMMs with Gemm::beside
 //
 // A CTA computes tiles of TILE_M×N one after the other, or in TURNS: two groups of consumers have every other
@@ -35,6 +36,8 @@ struct Extents {
 };
 
 constexpr int TILE_M = 64 * CONSUMERS;
+
+enum class Operand { NEITHER, A, B };  // of a product
 
 // tiles_of returns how many tiles of TILE_M×n cover out.
 inline int64_t tiles_of(const Extents &e, int n) { return ceil_div<int64_t>(e.m, TILE_M) * ceil_div(e.n, n); }
@@ -84,7 +87,12 @@ int prepare(TmaGemm &out, const Gemm &g) {
   Extents e = P::extents(g);
   int code = encode_operand<P>(out.map[0], P::a(g), P::A_K, e.m, e.k, P::M);
   if (!code) code = encode_operand<P>(out.map[1], P::b(g), P::B_K, e.n, e.k, P::N);
-  if (code || P::TURNS == 1) return code;
+  if (code) return code;
+  // A last tile of few rows has a map of its own: TMA takes longer to write zeros than to load.
+  int tile = P::ROWS == Operand::A ? P::M : P::N, rows = P::ROWS == Operand::A ? e.m : e.n;
+  if (P::ROWS != Operand::NEITHER && rows % tile)
+    return encode_operand<P>(out.map[2], P::ROWS == Operand::A ? P::a(g) : P::b(g), true, rows, e.k, rows % tile);
+  if (P::TURNS == 1) return cudaSuccess;
   return encode<2>(out.map[2], g.c, {{g.n, 1, P::LINE / int(sizeof(float))}, {g.m, g.n, P::M}}, TileFormat::SWIZZLE_128B);
 }
 
@@ -175,12 +183,15 @@ struct Pipeline {
   __device__ void load(const Group<TmaGemm> &group, int index) {
     Tile<P> tile(group, index);
     const TmaGemm &g = group.gemms[tile.gemm];
+    Extents e = P::extents(g);
+    const int none_a = P::ROWS == Operand::A ? max(tile.m0 + P::M - e.m, 0) : 0, none_b = P::ROWS == Operand::B ? max(tile.n0 + P::N - e.n, 0) : 0;
+    const TensorMap &a = g.map[none_a ? 2 : 0], &b = g.map[none_b ? 2 : 1];
     for (int k = tile.k_first * P::K; k < tile.k_end * P::K; k += P::K, next()) {
       wait_empty();
       Mbarrier *barrier = full + stage;
-      mbarrier_arrive_expect_tx(barrier, P::LOADED);
-      load_operand<P::A_K, P::M>(stage_base(), g.map[0], tile.m0, k, barrier);
-      load_operand<P::B_K, P::N>(stage_base() + P::A, g.map[1], tile.n0, k, barrier);
+      mbarrier_arrive_expect_tx(barrier, P::LOADED - (none_a + none_b) * P::LINE);
+      load_operand<P::A_K, P::M>(stage_base(), a, tile.m0, k, barrier);
+      load_operand<P::B_K, P::N>(stage_base() + P::A, b, tile.n0, k, barrier);
     }
   }
 

@@ -34,6 +34,7 @@ struct Tf32 {
 
   template <int N, int SPLIT_K, int KIB_ = kib_of(N)>
   struct Policy : Stages<sizeof(float), X3, LAYOUT == NT, true, N, SPLIT_K, LAYOUT != TN, KIB_> {
+    static constexpr Operand ROWS = LAYOUT == TN ? Operand::NEITHER : Operand::B;
     using Beside = Policy<N, SPLIT_K, LAYOUT == NN && SPLIT_K == 1 && KIB_ == KIB ? KIB_BESIDE : KIB_>;
     using Consumer = gemm::Consumer<LAYOUT, Policy>;
     static constexpr TileFormat FORMAT = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;
