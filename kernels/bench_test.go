@@ -187,7 +187,7 @@ func hiddenGEMM(p kernels.Precision, name string, batch, width int, array func(b
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, Alpha: -1e-9, M: width, N: width, K: batch}
 	transposed := uintptr(0)
 	if name != "forward" && kernels.WantsTransposed(p, wgrad) {
-		transposed = array(x)
+		transposed = array(4 * width * kernels.TransposedStride(batch))
 	}
 	switch name {
 	case "forward":

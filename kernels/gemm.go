@@ -12,9 +12,9 @@ type GEMM struct {
 	// Rounded, if not 0, is the address of a bf16 array, to which SGD also stores c[m,n], and
 	// [Stream.DgradWgrad] b[n,k]. Only BF16 has it.
 	Rounded uintptr
-	// T, if not 0, is the address of a transposed gradient. NT also stores cᵀ to T[n,m]. TN finds bᵀ in
-	// T[n,k] and may read it instead of b, since k is contiguous there: see [WantsTransposed]. In BF16 it
-	// is 0.
+	// T, if not 0, is the address of a transposed gradient, as [Stream.Transpose] makes it. NT also stores cᵀ
+	// there. TN finds bᵀ there and may read it instead of b, since k is contiguous: see [WantsTransposed]. In
+	// BF16 it is 0.
 	T uintptr
 	// Indices, if not 0, is the address of int32 indices into a table of uint8 images at A, and a is a
 	// gathered view: row i of a is images[indices[i],:]/255. NN has m indices, and images of k columns. TN
@@ -30,6 +30,10 @@ type GEMM struct {
 	// for the CTAs of the exchange, unless it divides K among CTAs.
 	Beside bool
 }
+
+// TransposedStride returns the stride, in floats, of the transpose of a matrix of rows: rows, rounded up to
+// 16 bytes, as TMA needs it. What follows the rows in a line is undefined.
+func TransposedStride(rows int) int { return (rows + 3) / 4 * 4 }
 
 // MaxGroup is how many GEMMs one call of [Stream.GroupedGEMM] takes.
 const MaxGroup = 16

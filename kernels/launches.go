@@ -22,7 +22,7 @@ type Launches interface {
 	// BF16 b is float32, and c comes from b rounded; Rounded must hold these bits, and then those of the new b.
 	DgradWgrad(g GEMM) error
 
-	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
+	// Transpose: t[cols,stride] = x[rows,cols]ᵀ, with [TransposedStride].
 	Transpose(t, x uintptr, rows, cols int) error
 
 	// Activate is ReLU: values y[n] = max(0, x[n]), NaN where x is NaN. y may be x if values are

@@ -64,7 +64,7 @@ func (c splitKCase) run(t *testing.T) {
 	for range c.count {
 		g := kernels.GEMM{
 			Layout: kernels.TN, Epilogue: kernels.SGD, Alpha: -1, C: malloc(t, 4*c.m*c.n), A: malloc(t, 4*c.k*c.m), B: malloc(t, 4*c.k*c.n),
-			T: malloc(t, 4*c.k*c.n), M: c.m, N: c.n, K: c.k,
+			T: malloc(t, 4*kernels.TransposedStride(c.k)*c.n), M: c.m, N: c.n, K: c.k,
 		}
 		if wants := kernels.WantsTransposed(c.precision, g); wants != (c.n%4 == 0) {
 			t.Errorf("by warpgroup MMA: %v", wants)

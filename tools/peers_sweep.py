@@ -53,7 +53,6 @@ BOUNDS = [
     ("WARPGROUP_MIN_ROWS", ("tf32", "bf16"), "2048x95x4", "2048x96x4"),
     ("SMALL_BATCH of forward and dgrad in 3xtf32", ("3xtf32",), "2048x127x4", "2048x128x4"),
     ("SMALL_BATCH of wgrads by large weights", TENSOR, "5600x128x6", "5600x132x6"),
-    ("warpgroup-wgrad: rows in fours", TENSOR, "4096x192x4", "4096x193x4"),
     ("warpgroup: tiles of 192 shared by two", TENSOR, "4224x192x4", "4232x192x4"),
     ("twice SMALL_BATCH of wgrads; bf16-low", BF16, "784x256x4", "784x257x4"),
     ("skinny tiles", ALL, "1024x96x4", "1024x97x4"),

@@ -98,6 +98,7 @@ int kernels_exchange_updates(uintptr_t stream, kernels_exchange e);
 int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args g);
 int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group);
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args g);
+#define KERNELS_TRANSPOSED_STRIDE(rows) (((rows) + 3) / 4 * 4)  // TransposedStride of gemm.go
 int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);
 int kernels_activate(uintptr_t stream, int precision, uintptr_t y, uintptr_t x, int64_t n);
 int kernels_activate_backward(uintptr_t stream, int precision, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n);

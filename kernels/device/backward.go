@@ -146,7 +146,7 @@ func dgradGEMM(dx, w, x, dy Tensor) kernels.GEMM {
 
 // transposed allocates the transpose of x.
 func (d *Device) transposed(x Tensor) uintptr {
-	return d.output(nameTranspose, x.cols, x.rows, Float32).addr()
+	return d.output(nameTranspose, x.cols, kernels.TransposedStride(x.rows), Float32).addr()
 }
 
 // transpose returns the address of the transpose of x.

@@ -88,7 +88,8 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 		multiply(f32(g.C, n))
 	}
 	if g.Layout == kernels.NT && g.T != 0 {
-		ref.Transpose(f32(g.T, n), f32(g.C, n), g.M, g.N)
+		stride := kernels.TransposedStride(g.M)
+		ref.Transpose(f32(g.T, stride*g.N), f32(g.C, n), g.M, g.N, stride)
 	}
 	if g.Rounded != 0 {
 		ref.Round(sliceAt[ref.BF16](g.Rounded, n), f32(g.C, n), n)

@@ -8,7 +8,8 @@ import (
 // For these see [kernels.Launches].
 
 func (q *HostQueue) Transpose(t, x uintptr, rows, cols int) error {
-	return q.do(func() { ref.Transpose(sliceAt[float32](t, cols*rows), sliceAt[float32](x, rows*cols), rows, cols) })
+	stride := kernels.TransposedStride(rows)
+	return q.do(func() { ref.Transpose(f32(t, cols*stride), f32(x, rows*cols), rows, cols, stride) })
 }
 func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
 	return q.do(func() { ref.Softmax(sliceAt[float32](p, rows*cols), sliceAt[float32](x, rows*cols), rows, cols) })

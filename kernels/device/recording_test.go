@@ -98,9 +98,10 @@ func (r *recording) transposed(g kernels.GEMM) {
 	if g.Layout != kernels.TN || r.host.captured != nil {
 		return
 	}
-	b, t := f32(g.B, g.K*g.N), f32(g.T, g.K*g.N)
+	stride := kernels.TransposedStride(g.K)
+	b, t := f32(g.B, g.K*g.N), f32(g.T, stride*g.N)
 	for i, v := range b {
-		if at := i%g.N*g.K + i/g.N; t[at] != v {
+		if at := i%g.N*stride + i/g.N; t[at] != v {
 			r.t.Errorf("%+v: element %d of T is %v, want %v", g, at, t[at], v)
 			return
 		}

@@ -170,6 +170,7 @@ static void store(const TileStore &s) {
   each(s.map, {s.x, s.y, 0}, [&](char *to, int64_t begin, int64_t end, uint32_t place) {
     place += s.from;
     if (s.map.swizzled) place = swizzled(place);
+    if (!s.add && begin < end) end = CHUNK;  // an H200 stores whole chunks, also past the end of a line
     for (int64_t i = begin; i < end; i += int64_t(sizeof(float))) {
       float v, old;
       memcpy(&v, async + place + i, sizeof v), memcpy(&old, to + i, sizeof old);

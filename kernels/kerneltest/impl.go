@@ -30,6 +30,8 @@ type op struct {
 	early []int
 	// ref does it with package ref.
 	ref func(a arrays)
+	// clear, if not nil, clears what it leaves undefined.
+	clear func(a arrays)
 }
 
 // arrays are []float32, []ref.BF16, []int32 or []uint8 in the order of the operation's arguments,

@@ -189,11 +189,11 @@ func ReduceLoss(out, loss, correct []float32, rows, batch int) {
 	}
 }
 
-// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
-func Transpose(t, x []float32, rows, cols int) {
+// Transpose: t[cols,stride] = x[rows,cols]ᵀ.
+func Transpose(t, x []float32, rows, cols, stride int) {
 	for r := range rows {
 		for c := range cols {
-			t[c*rows+r] = x[r*cols+c]
+			t[c*stride+r] = x[r*cols+c]
 		}
 	}
 }

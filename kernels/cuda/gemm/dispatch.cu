@@ -277,7 +277,7 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices && !half ? 4 : 16, half);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16, half);
   g.aligned_c = aligned(p.c | y | p.rounded, p.n, 16, half_c || p.rounded);
-  g.aligned_t = aligned(p.t, p.layout == TN ? p.k : p.m, 16, false);
+  g.aligned_t = aligned(p.t, 0, 16, false);
   g.layout = uint8_t(p.layout), g.precision = uint8_t(precision), g.epilogue = p.epilogue;
   return g;
 }

@@ -1,4 +1,4 @@
-// The transpose of a matrix: t[cols,rows] = x[rows,cols]ᵀ.
+// The transpose of a matrix: t[cols,stride] = x[rows,cols]ᵀ.
 #include "launch.cuh"
 
 namespace {
@@ -8,7 +8,7 @@ constexpr int LANES = 32, LINES = 8;  // of a CTA's threads
 // A CTA has the tiles blockIdx.x, blockIdx.x + gridDim.x, ... of t[cols,rows]: through shared memory, so
 // that both sides are whole lines. A thread has TILE²/256 elements on their way at once.
 template <int TILE>
-__global__ void __launch_bounds__(LANES *LINES) transpose(float *t, const float *x, int64_t rows, int64_t cols) {
+__global__ void __launch_bounds__(LANES *LINES) transpose(float *t, const float *x, int64_t rows, int64_t cols, int64_t stride) {
   constexpr int LINE = TILE + 1;  // for the banks
   __shared__ float tile[TILE][LINE];
   pdl_wait();
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(LANES *LINES) transpose(float *t, const float 
 #pragma unroll
       for (int j = 0; j < TILE / LANES; j++) {
         int64_t y = c + line + e * LINES, z = r + lane + j * LANES;
-        if (y < cols && z < rows) t[y * rows + z] = tile[lane + j * LANES][line + e * LINES];
+        if (y < cols && z < rows) t[y * stride + z] = tile[lane + j * LANES][line + e * LINES];
       }
     __syncthreads();
   }
@@ -47,7 +47,8 @@ int64_t tiles(int64_t rows, int64_t cols, int64_t tile) { return ((rows - 1) / t
 int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0 || cols == 0) return cudaSuccess;
-  int64_t large = tiles(rows, cols, 64);
-  if (large >= 4 * device().sms) return launch(stream, {ctas(large, 1), LANES * LINES}, transpose<64>, ptr<float>(t), ptr<float>(x), rows, cols);
-  return launch(stream, {ctas(tiles(rows, cols, 32), 1), LANES * LINES}, transpose<32>, ptr<float>(t), ptr<float>(x), rows, cols);
+  int64_t large = tiles(rows, cols, 64), stride = KERNELS_TRANSPOSED_STRIDE(rows);
+  if (large >= 4 * device().sms)
+    return launch(stream, {ctas(large, 1), LANES * LINES}, transpose<64>, ptr<float>(t), ptr<float>(x), rows, cols, stride);
+  return launch(stream, {ctas(tiles(rows, cols, 32), 1), LANES * LINES}, transpose<32>, ptr<float>(t), ptr<float>(x), rows, cols, stride);
 }

@@ -24,7 +24,7 @@ struct OutputMaps {
   int encode(const Gemm &g) {
     int code = gemm::encode<2>(c, g.c, {{g.n, 1, LINE_FLOATS}, {g.m, g.n, SLICE_N}}, TileFormat::SWIZZLE_128B);
     if (code || !g.t) return code;
-    return gemm::encode<2>(t, g.t, {{g.m, 1, LINE_FLOATS}, {g.n, g.m, SLICE_M}}, TileFormat::SWIZZLE_128B);
+    return gemm::encode<2>(t, g.t, {{g.m, 1, LINE_FLOATS}, {g.n, KERNELS_TRANSPOSED_STRIDE(g.m), SLICE_M}}, TileFormat::SWIZZLE_128B);
   }
 };
 

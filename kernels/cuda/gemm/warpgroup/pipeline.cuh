@@ -74,10 +74,11 @@ struct Stages {
   static_assert(SPLIT_K == 1 || 4 * M * N <= OUTPUT, "the sums fit in the stages, which they overwrite");
 };
 
-// encode_operand makes the tensor map of an operand of rows×k, for tiles of tile_rows.
+// encode_operand makes the tensor map of an operand of rows×k, for tiles of tile_rows. Only that of a transposed
+// gradient may have a stride beyond k.
 template <typename P>
 int encode_operand(TensorMap &map, const void *array, bool k_contiguous, int rows, int k, int tile_rows) {
-  if (k_contiguous) return encode<2>(map, array, {{k, 1, P::K}, {rows, k, tile_rows}}, P::FORMAT);
+  if (k_contiguous) return encode<2>(map, array, {{k, 1, P::K}, {rows, KERNELS_TRANSPOSED_STRIDE(k), tile_rows}}, P::FORMAT);
   return encode<2>(map, array, {{rows, 1, P::K}, {k, rows, P::K}}, P::FORMAT);
 }
 
