@@ -31,8 +31,12 @@ func (t *Trainer[T]) newDataset(name string, s Set, batchSize int) (dataset[T], 
 	for i := range identity {
 		identity[i] = int32(i)
 	}
+	images, err := t.mlp.padded(s.Images)
+	if err != nil {
+		return p, err
+	}
 	var errs [3]error
-	p.images, errs[0] = t.own(name+" images", s.Images)
+	p.images, errs[0] = t.own(name+" images", images)
 	p.labels, errs[1] = t.own(name+" labels", s.Labels)
 	p.indices, errs[2] = t.own(name+" indices", vector(identity))
 	return p, errors.Join(errs[:]...)

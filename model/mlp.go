@@ -34,8 +34,8 @@ func Weights(inputs, featDim, numLayers, classes int, seed uint64) []*tensor.Den
 
 // MLP is a multilayer perceptron with at least one hidden layer, whose weights are on a device.
 //
-// Hidden layers are padded there to the width that [Ops] returns. The added units have weights of zero.
-// A ReLU of zero is zero, so their outputs, gradients and updates are zero too.
+// The inputs and hidden layers are padded there to the width that [Ops] returns. The added inputs are zero, and the
+// added units have weights of zero. A ReLU of zero is zero, so their outputs, gradients and updates are zero too.
 type MLP[T any] struct {
 	ops     Ops[T]
 	shapes  []tensor.Shape // of the weights of NewMLP
@@ -49,7 +49,7 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 		return nil, fmt.Errorf("model: a perceptron of %d layers: want at least one hidden layer", len(weights))
 	}
 	m := &MLP[T]{ops: ops, inputs: make([]T, len(weights))}
-	inputs := weights[0].Shape()[0]
+	inputs := ops.Width(weights[0].Shape()[0])
 	for i, w := range weights {
 		outputs := w.Shape()[1]
 		if i > 0 && w.Shape()[0] != m.shapes[i-1][1] {
@@ -69,17 +69,36 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 	return m, nil
 }
 
-// resized cuts w to rows and cols, or pads it with zeros.
-func resized(w *tensor.Dense, rows, cols int) *tensor.Dense {
-	if w.Shape()[0] == rows && w.Shape()[1] == cols {
-		return w
+// resized cuts x, of float32 or uint8, to rows and cols, or pads it with zeros.
+func resized(x *tensor.Dense, rows, cols int) *tensor.Dense {
+	if x.Shape()[0] == rows && x.Shape()[1] == cols {
+		return x
 	}
-	from, width := w.Float32s(), w.Shape()[1]
-	to := make([]float32, rows*cols)
-	for i := range min(rows, w.Shape()[0]) {
-		copy(to[i*cols:(i+1)*cols], from[i*width:(i+1)*width])
+	var to any
+	switch from := x.Data().(type) {
+	case []float32:
+		to = resize(from, x.Shape()[1], rows, cols)
+	case []uint8:
+		to = resize(from, x.Shape()[1], rows, cols)
 	}
 	return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(to))
+}
+
+func resize[E any](from []E, width, rows, cols int) []E {
+	to := make([]E, rows*cols)
+	for i := range min(rows, len(from)/width) {
+		copy(to[i*cols:(i+1)*cols], from[i*width:(i+1)*width])
+	}
+	return to
+}
+
+// padded returns uint8 images for [Ops.Gather], padded as the inputs are.
+func (m *MLP[T]) padded(images *tensor.Dense) (*tensor.Dense, error) {
+	rows, pixels := images.Shape()[0], images.Shape()[1]
+	if pixels != m.shapes[0][0] {
+		return nil, fmt.Errorf("model: images of %d pixels for weights %v", pixels, m.shapes[0])
+	}
+	return resized(images, rows, m.ops.Width(pixels)), nil
 }
 
 // Forward returns the output of the last hidden layer for a batch x.

@@ -65,8 +65,8 @@ type Ops[T any] interface {
 	// weights, of which it may keep a copy in a smaller type as well.
 	FromDense(tag string, h *tensor.Dense) (T, error)
 	Weights(tag string, h *tensor.Dense) (T, error)
-	// Width returns the width to pad a hidden layer of some units to, at least as many, so that its
-	// rows are fast to read.
+	// Width returns the width to pad inputs or a hidden layer of some units to, at least as many, so that rows are
+	// fast to read.
 	Width(units int) int
 	// Write copies h over a tensor of its shape.
 	Write(t T, h *tensor.Dense) error

@@ -24,6 +24,7 @@ func TestRefused(t *testing.T) {
 		}{
 			"no hidden layer":         {model.Weights(12, 8, 0, data.Classes, 0), func(*model.Options) {}},
 			"no layer":                {nil, func(*model.Options) {}},
+			"images of other pixels":  {model.Weights(11, 8, 1, data.Classes, 0), func(*model.Options) {}},
 			"layers that do not fit":  {slices.Concat(one, one), func(*model.Options) {}},
 			"batches of none":         {one, func(o *model.Options) { o.BatchSize = 0 }},
 			"validation of none":      {one, func(o *model.Options) { o.EvalBatchSize = 0 }},

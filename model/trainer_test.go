@@ -102,10 +102,15 @@ func TestChecksum(t *testing.T) {
 	})
 }
 
-// shapesOf are operations that record the shapes of tensors copied to the device.
+// shapesOf are operations that record the shapes of weights and of other matrices copied to the device.
 type shapesOf struct {
 	*device.Device
-	shapes []tensor.Shape
+	shapes, others []tensor.Shape
+}
+
+func (o *shapesOf) FromDense(tag string, h *tensor.Dense) (device.Tensor, error) {
+	o.others = append(o.others, h.Shape().Clone())
+	return o.Device.FromDense(tag, h)
 }
 
 func (o *shapesOf) Weights(tag string, h *tensor.Dense) (device.Tensor, error) {
@@ -113,14 +118,22 @@ func (o *shapesOf) Weights(tag string, h *tensor.Dense) (device.Tensor, error) {
 	return o.Device.Weights(tag, h)
 }
 
-// TestHiddenWidthIsRounded copies weights to the device, where hidden layers are as wide as
-// the next multiple of 16 bytes, or of up to 128 where that adds little, and back.
-func TestHiddenWidthIsRounded(t *testing.T) {
+// TestWidthIsRounded copies images and weights to the device, where images and hidden layers are as wide as
+// the next multiple of 16 bytes, or of up to 128 where that adds little, and weights back.
+func TestWidthIsRounded(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		o := &shapesOf{Device: l.device(plain)}
 		weights := model.Weights(7, 34, 2, data.Classes, 0)
 		m, err := model.NewMLP(o, weights)
 		must.OK(t, err)
+		train, test := blobs(30, 7, 1), blobs(10, 7, 2)
+		of := &shapesOf{Device: o.Device}
+		must.OK(t, newTrainer(t, of, train, test, weights, options(30, 10)).Close())
+		for _, want := range []tensor.Shape{{30, 8}, {10, 8}} {
+			if !slices.ContainsFunc(of.others, want.Eq) {
+				t.Errorf("matrices of shapes %v on the device, want images %v", of.others, want)
+			}
+		}
 		widths := map[int]int{34: 36, 784: 784, 1000: 1008, 3000: 3008, 5000: 5024}
 		if l.bf16 {
 			widths[34] = 40
@@ -131,7 +144,7 @@ func TestHiddenWidthIsRounded(t *testing.T) {
 			}
 		}
 		width := widths[34]
-		if want := []tensor.Shape{{7, width}, {width, width}, {width, 10}}; !reflect.DeepEqual(o.shapes, want) {
+		if want := []tensor.Shape{{8, width}, {width, width}, {width, 10}}; !reflect.DeepEqual(o.shapes, want) {
 			t.Errorf("weights of shapes %v on the device, want %v", o.shapes, want)
 		}
 		back, err := m.Weights()

@@ -35,7 +35,7 @@ L2, L2_RATE, MEMORY_RATE, EDGE, LAYER = 50e6, 9.3e12, 4.2e12, 0.5e-6, 15e-6
 
 ALL, FLOATS, TENSOR, BF16 = ("tf32", "3xtf32", "fp32", "bf16"), ("tf32", "3xtf32", "fp32"), ("tf32", "3xtf32"), ("bf16",)
 
-# Shapes on both sides of the bounds beyond which the code takes another path: WIDTHxBATCHxLAYERS[xINPUTS]. Widths differ
+# Shapes on both sides of the bounds beyond which the code takes another path: WIDTHxBATCHxLAYERS. Widths differ
 # by eight, or by more where the device pads both to the same. Bounds are those of an H200, with 132 SMs.
 BOUNDS = [
     ("classifier: k of 256 threads; tensor-core skinny: k", ALL, "1024x64x4", "1032x64x4"),
@@ -43,10 +43,6 @@ BOUNDS = [
     ("classifier: k in shared memory", ALL, "2048x512x2", "2056x512x2"),
     ("classifier: a warp for each row", ALL, "1024x264x2", "1024x265x2"),
     ("classifier: rows by k", ALL, "1024x2048x2", "1024x2049x2"),
-    ("inputs in fours, few rows", ALL, "784x64x4", "784x64x4x783"),
-    ("inputs in fours", ALL, "784x1024x4", "784x1024x4x783"),
-    ("inputs in eights, few rows", BF16, "784x64x4", "784x64x4x780"),
-    ("inputs in eights", BF16, "784x1024x4", "784x1024x4x780"),
     ("viewRows: images are gathered", ALL, "784x192x4", "784x193x4"),
     ("SMALL_BATCH of wgrads; low-tensorop in 3xtf32", FLOATS, "784x128x4", "784x129x4"),
     ("SMALL_BATCH of wgrads that fill the GPU", ALL, "2048x128x4", "2048x129x4"),
@@ -130,8 +126,7 @@ def random_probe(number, at, args):
 
 def bound_probe(bound, args):
     name, precisions, *sides = bound
-    shapes = [tuple(map(int, side.split("x"))) for side in sides]
-    shapes = [(*shape[:3], min(args.pixels, (shape + (args.pixels,))[3])) for shape in shapes]
+    shapes = [(*map(int, side.split("x")), args.pixels) for side in sides]
     return Probe(name, tuple(shapes), tuple(p for p in args.precisions if p in precisions))
 
 

@@ -263,7 +263,7 @@ class Run(unittest.TestCase):
 
     def test_sweep(self):
         """Stops between probes, continues, and then has nothing to do. A failure is kept, in one line."""
-        bounds = [("many layers", ("tf32", "bf16"), "784x64x6", "784x64x7"), ("memory", ("tf32",), "12x64x2", "13x64x2x1")]
+        bounds = [("many layers", ("tf32", "bf16"), "784x64x6", "784x64x7"), ("memory", ("tf32",), "12x64x2", "13x64x2")]
         argv = ["--precisions", "tf32,3xtf32", "--sweep", "3"]
         with mock.patch.object(peers_sweep, "BOUNDS", bounds):
             status, stdout, stderr = self.run_main(*argv, "--minutes", "0")
