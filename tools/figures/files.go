@@ -14,6 +14,7 @@ func fileTable(s *source) string {
 	for _, f := range []struct{ name, contents, command string }{
 		{training, "epochs on each allocator", "tools/trainings.sh"},
 		{peersFile, "epochs of mlpool, JAX and PyTorch", "tools/peers.py"},
+		{sweepFile, "epochs of random shapes, and of shapes on both sides of bounds in the code", "tools/peers.py"},
 		{"gemms_h200.csv", "GEMMs of a hidden layer, and those of cuBLASLt", "tools/gemms.py"},
 		{torchFile, "PyTorch's jobs on the pool and on other allocators", "tools/torch_memory.py"},
 		{torchSteps, "the memory of one of them over its steps", "tools/torch_memory.py"},

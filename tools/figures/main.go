@@ -16,7 +16,8 @@ import (
 const usage = `usage: figures [flags]
 
 Writes the tables of README.md, assets/README.md and tools/allocbench/README.md between
-their marks, and epochs.png, peers.png, torch_memory.png and ranks.png in assets.
+their marks, and epochs.png, peers.png, sweep_h200.png, torch_memory.png and ranks.png in
+assets.
 
 flags:
 `
@@ -84,6 +85,7 @@ type picture struct {
 var pictures = []picture{
 	{"epochs", training, drawEpochs},
 	{peersName, peersFile, drawPeers},
+	{sweepName, sweepFile, func(w io.Writer, s *source) error { return drawSweep(w, s, sweepFile) }},
 	{torchName, torchSteps, drawTorch},
 	{ranksName, scalingFile, drawRanks},
 }

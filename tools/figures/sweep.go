@@ -12,6 +12,11 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
+const (
+	sweepName = "sweep_h200"
+	sweepFile = "sweep_h200.csv"
+)
+
 // shareBands are the colours of shares of the floor's speed, from the best on.
 var shareBands = []struct {
 	least float64
@@ -34,8 +39,7 @@ func drawSweep(w io.Writer, s *source, file string) error {
 	picture := chart.Picture{
 		Title: "Share of the floor's speed, by width and batch",
 		Subtitle: plotstyle.Origin(s.notes(file), file, true) +
-			". The floor: multiplications, bytes and launches. A point is a shape, of 1 to 8 hidden layers. Crosses: slower " +
-			"than JAX, which trained some",
+			". The floor: multiplications, bytes and launches. A point is a shape, of 1 to 16 hidden layers. JAX trained some",
 		Columns: 2, Width: 340, Height: 300,
 	}
 	plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
@@ -45,11 +49,9 @@ func drawSweep(w io.Writer, s *source, file string) error {
 			Y: chart.Axis{Low: 1, High: 16384, Log: true, Grid: true, Label: "batch (log)", Text: plain},
 		}
 		for _, band := range shareBands {
-			for _, mark := range []chart.Mark{chart.Circle, chart.Cross} {
-				p.Series = append(p.Series, chart.Series{Color: band.color, Mark: mark, Size: 4})
-			}
-			p.Series[len(p.Series)-2].Name = band.name
+			p.Series = append(p.Series, chart.Series{Name: band.name, Color: band.color, Mark: chart.Circle, Size: 4})
 		}
+		slower := chart.Series{Name: "slower than JAX", Color: chart.Text, Mark: chart.Cross, Size: 4}
 		found := false
 		for _, r := range s.file(file).records {
 			if r["framework"] != "ours" || r["precision"] != precision || r["ms"] == "" {
@@ -60,14 +62,14 @@ func drawSweep(w io.Writer, s *source, file string) error {
 			for i < len(shareBands)-1 && share < shareBands[i].least {
 				i++
 			}
-			mark := 0
+			at := chart.Point{X: of("feat_dim"), Y: of("bsz")}
+			p.Series[i].Points, found = append(p.Series[i].Points, at), true
 			if of("ms") > s.sweepOfJAX(file, r) {
-				mark = 1
+				slower.Points = append(slower.Points, at)
 			}
-			points := &p.Series[2*i+mark].Points
-			*points, found = append(*points, chart.Point{X: of("feat_dim"), Y: of("bsz")}), true
 		}
 		if found {
+			p.Series = append(p.Series, slower)
 			picture.Plots = append(picture.Plots, p)
 		}
 	}
