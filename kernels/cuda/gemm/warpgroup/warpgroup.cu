@@ -7,7 +7,8 @@
 //   NT  dxᵀ = w·dyᵀ            w[m,k]       dy[n,k]           dx[n,m], and dxᵀ[m,n] at t
 //   TN  dw  = xᵀ·dy            x[k,m]       dyᵀ[n,k], at t    w[m,n]
 //
-// A training step needs one transpose, dyᵀ, which the dgrad that computes dy stores as well.
+// A training step needs one transpose, dyᵀ, which the dgrad that computes dy stores as well. Its lines are padded:
+// see KERNELS_TRANSPOSED_STRIDE.
 //
 // In tf32 TMA rounds what it loads, to nearest even. In 3xtf32 hi is a float in tf32, and lo the rest. The hi
 // of a is rounded, in registers. The hi of b is truncated by the tensor cores; its lo is written to shared
