@@ -76,12 +76,12 @@ several() {
     mpirun --allow-run-as-root --oversubscribe -np "$n" "$train" "${common[@]}" "$@" "$config"
 }
 
-# start R N ARGUMENT... starts rank R of N as mpirun does, but it keeps running when another ends.
+# start R ARGUMENT... starts rank R of all as mpirun does, but it keeps running when another ends.
 # finish waits for all started ranks and returns the status of rank 0.
 start() {
-    local r=$1 n=$2
-    shift 2
-    OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r OMPI_COMM_WORLD_SIZE=$n OMPI_COMM_WORLD_LOCAL_SIZE=$n \
+    local r=$1
+    shift
+    OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r OMPI_COMM_WORLD_SIZE=$ranks OMPI_COMM_WORLD_LOCAL_SIZE=$ranks \
         MASTER_PORT=$port "$train" "${common[@]}" "$@" "$config" &
     started[r]=$!
 }
@@ -127,8 +127,6 @@ trains() {
 }
 
 checks() {
-    file=$out/checks.txt
-    : > "$file"
     local exact=(-set train.precision=3xtf32 -set train.num_epochs=3)
     verdict "$ranks ranks train" trains eager several "$ranks" "${exact[@]}"
     cat "$work/verdict" >> "$file"
@@ -174,34 +172,21 @@ ends() {
 }
 
 half() { RANK=0 WORLD_SIZE=2 one; }
-# all ARGUMENT... starts all ranks.
-all() {
-    local r
-    for (( r = 0; r < ranks; r++ )); do start "$r" "$ranks" "$@"; done
+# first N ARGUMENT... starts the first N ranks.
+first() {
+    local r n=$1
+    shift
+    for (( r = 0; r < n; r++ )); do start "$r" "$@"; done
 }
-alone() {
-    local r
-    for (( r = 0; r < ranks - 1; r++ )); do start "$r" "$ranks"; done
-    finish
-}
-one_gpu() {
-    export CUDA_VISIBLE_DEVICES=0
-    all
-    unset CUDA_VISIBLE_DEVICES
-    finish
-}
-others() {
-    local r
-    for (( r = 0; r < ranks - 1; r++ )); do start "$r" "$ranks"; done
-    start "$r" "$ranks" -set train.bsz=32
-    finish
-}
+alone() { first $((ranks - 1)); finish; }
+one_gpu() { CUDA_VISIBLE_DEVICES=0 first "$ranks"; finish; }
+others() { first $((ranks - 1)); start $((ranks - 1)) -set train.bsz=32; finish; }
 # signalled SIGNAL RANK EXECUTOR sends a signal to a rank once there is a checkpoint. A stopped rank
 # continues once another has ended.
 signalled() {
     local i
     rm -rf "$work/logs"
-    all -set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$3"
+    first "$ranks" -set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$3"
     for (( i = 0; i < 600; i++ )); do
         [[ -e $work/logs/latest/weights.safetensors ]] && break
         sleep 0.1
@@ -216,8 +201,6 @@ signalled() {
 }
 
 failures() {
-    file=$out/failures.txt
-    : > "$file"
     ends "half a launch" "half a launch: RANK, WORLD_SIZE without" half
     ends "a rank that never comes" "rank $((ranks - 1)) of $ranks did not come" alone
     ends "two ranks on one GPU" "rank 0 and rank 1 are both on the GPU" one_gpu
@@ -238,8 +221,6 @@ failures() {
 }
 
 sanitizer() {
-    file=$out/sanitizer.txt
-    : > "$file"
     if ! type compute-sanitizer > "$work/verdict" 2>&1; then
         say "compute-sanitizer is missing"
         return
@@ -300,8 +281,6 @@ measure() {
 readonly columns=bsz,images,median_ms,val_ms,images_per_s,all_reduce_us,all_reduce_hidden
 
 scaling() {
-    file=$out/scaling.txt
-    : > "$file"
     echo "feat_dim,precision,executor,ranks,$columns" | tee "$out/scaling.csv"
     # precision; rows of one GPU; if weak also of each of several GPUs, if strong of all together
     local width bsz precision weak strong executor n times
@@ -336,8 +315,6 @@ END
 }
 
 allreduce() {
-    file=$out/allreduce.txt
-    : > "$file"
     if [[ ! ${ALLOCBENCH-} ]]; then
         say "no ALLOCBENCH"
         return
@@ -351,12 +328,9 @@ allreduce() {
 }
 
 for part in $parts; do
+    file=$out/$part.txt
     case $part in
-    checks) checks ;;
-    failures) failures ;;
-    sanitizer) sanitizer ;;
-    scaling) scaling ;;
-    allreduce) allreduce ;;
+    checks | failures | sanitizer | scaling | allreduce) : > "$file"; "$part" ;;
     *) printf '%s: no part %s; see --help\n' "$name" "$part" >&2; exit 2 ;;
     esac
 done
