@@ -1,7 +1,9 @@
 """Shared by the scripts of this folder: running train and workers, the GPU's name, tables, data sets. Needs no package."""
 
 import argparse
+import concurrent.futures
 import contextlib
+import csv
 import gzip
 import importlib.util
 import math
@@ -45,6 +47,11 @@ def last_line(text):
     """Returns the last line of a program's output."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else ""
+
+
+def first_line(error):
+    """Returns the type and the first line of an exception, at most 300 characters."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]
 
 
 def rank_environments(ranks):
@@ -99,6 +106,18 @@ def call(command, environments=(None,), timeout=math.inf):
         return out.read()
 
 
+@contextlib.contextmanager
+def threads(count):
+    """A pool of threads that call. An exception, such as that of Ctrl-C, ends all calls."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        try:
+            yield pool
+        except BaseException:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 def call_train(train, *arguments, timeout=math.inf, ranks=1):
     """Runs train as ranks processes on the default allocator and returns the standard output of rank 0."""
     inherited = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
@@ -122,6 +141,21 @@ def columns(lines):
     """Rows of cells as aligned lines; the first column is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines)]
     return ["  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])]) for line in lines]
+
+
+def write_csv(path, notes, names, rows):
+    """Writes a CSV with notes, all or nothing. Floats have six digits."""
+    half = path.with_name(path.name + ".half")
+    try:
+        with half.open("w", newline="") as file:
+            file.writelines(f"# {note}\n" for note in notes)
+            writer = csv.DictWriter(file, names, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        os.replace(half, path)
+    except OSError as err:
+        half.unlink(missing_ok=True)
+        raise Failed(f"{path} cannot be written: {err.strerror}") from err
 
 
 def read_idx(folder, name, dims):

@@ -27,7 +27,6 @@ sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed
 from peers_sweep import MEMORY_RATE, RATES
-from torch_memory_table import write
 
 NOTE = (
     "Microseconds of a GEMM: the median of the rounds, with the fastest and the slowest. mlpool's include ReLU, its gradient with a "
@@ -143,7 +142,7 @@ def main(argv):
         build, rows = measure(args, torch)
         where = f"{common.gpu_and_driver() or 'an unknown GPU'}; {build}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}"
         how = f"gemms.py --kernels kernels.test --csv {args.csv.name} --rounds {args.rounds}"
-        write(args.csv, [NOTE, f"{where}, {datetime.date.today()}: {how}"], COLUMNS, rows)
+        common.write_csv(args.csv, [NOTE, f"{where}, {datetime.date.today()}: {how}"], COLUMNS, rows)
     except Failed as err:
         sys.exit(f"gemms: {err}")
     print(table_of(rows))

@@ -19,7 +19,6 @@ tests of kernels.
 """
 
 import argparse
-import csv
 import datetime
 import json
 import sys
@@ -231,15 +230,6 @@ def print_table(rows, steps):
     print("\n".join(common.columns(table)))
 
 
-def write_csv(path, comment, rows):
-    with path.open("w", newline="") as f:
-        f.write(f"# {comment}\n")
-        writer = csv.DictWriter(f, rows[0], lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({k: v if isinstance(v, str) else f"{v:.6g}" for k, v in row.items()})
-
-
 def checked_runs(args):
     """Checks the arguments and returns the runs as pairs."""
     if not args.runs:
@@ -286,10 +276,7 @@ def train_seed(args, runs, trainer, seed, folder):
 
 def main(args):
     runs = checked_runs(args)
-    try:
-        trainer = torch_trainer.Trainer(args.mnist, args.device)
-    except common.Failed as err:
-        fail(err)
+    trainer = torch_trainer.Trainer(args.mnist, args.device)
     results = {name: [] for name in [f"{e}:{p}" for e, p in runs] + list(yardsticks_of(runs))}
     references = []
     with tempfile.TemporaryDirectory(prefix="numerics-") as tmp:
@@ -306,13 +293,12 @@ def main(args):
         same = equals_eager(of_seeds, eager) if executor == "graph" and eager else ""
         rows.append({"run": name} | summary(of_seeds, references) | {"equals_eager": same})
     where = torch.cuda.get_device_name() if args.device == "cuda" else "the CPU"
-    write_csv(
-        args.o,
+    origin = (
         f"{where}, PyTorch {torch.__version__}, {datetime.date.today()}: numerics.py --train {args.train.name} "
         f"--mnist MNIST_DIR --config {args.config.name} --seeds {args.seeds} --epochs {args.epochs} "
-        f"--steps {args.steps} --runs {','.join(f'{e}:{p}' for e, p in runs)} --device {args.device} -o {args.o.name}",
-        rows,
+        f"--steps {args.steps} --runs {','.join(f'{e}:{p}' for e, p in runs)} --device {args.device} -o {args.o.name}"
     )
+    common.write_csv(args.o, [origin], rows[0], rows)
     print_table(rows, args.steps)
     for line in (lines := inexact(rows)):
         print(f"numerics: {line}", file=sys.stderr)
@@ -320,4 +306,7 @@ def main(args):
 
 
 if __name__ == "__main__":
-    sys.exit(main(asked))
+    try:
+        sys.exit(main(asked))
+    except common.Failed as err:
+        fail(err)

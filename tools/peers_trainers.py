@@ -174,10 +174,9 @@ def work(name, args):
             except (ImportError, Failed):
                 raise
             except Exception as err:  # frameworks raise anything
-                text = f"{type(err).__name__}: {str(err).strip().partition(chr(10))[0]}"[:300]
                 if len(jobs) == 1:
-                    sys.exit(text)  # which ends the other ranks
-                trainings.append({"failed": text})
+                    sys.exit(common.first_line(err))  # which ends the other ranks
+                trainings.append({"failed": common.first_line(err)})
     except (ImportError, Failed) as err:
         return {"missing": str(err)}
     return {"version": module.VERSION, "trainings": trainings}

@@ -29,7 +29,6 @@ what the CSV had of it. The memory after each step of the transformer goes to a 
 """
 
 import argparse
-import concurrent.futures
 import datetime
 import importlib.util
 import json
@@ -98,13 +97,8 @@ def spread(gpus, tasks):
         finally:
             free.put(gpu)
 
-    with concurrent.futures.ThreadPoolExecutor(len(gpus)) as threads:
-        futures = [threads.submit(run, task) for task in tasks]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            common.stopped.set()
-            raise
+    with common.threads(len(gpus)) as threads:
+        return list(threads.map(run, tasks))
 
 
 # ---- parts: each returns notes and rows, and whether all of it was measured

@@ -2,10 +2,9 @@
 
 import csv
 import math
-import os
 import statistics
 
-from common import Failed, columns
+from common import Failed, columns, write_csv
 
 COLUMNS = "part,job,allocator,measure,rounds,median,low,high,ratio,ratio_low,ratio_high".split(",")
 NOTE = (
@@ -67,10 +66,6 @@ def ranked(row):
     return row["ratio_low"] != "" and (float(row["ratio_low"]) > 1 or float(row["ratio_high"]) < 1)
 
 
-def text_of(value):
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 class Results:
     """The CSV. A part that is measured replaces what the file has of it."""
 
@@ -92,24 +87,9 @@ class Results:
         jobs = list(dict.fromkeys(row["job"] for row in rows))
         about = f"{part} of {', '.join(jobs)}: "
         self.rows = [row for row in self.rows if row["part"] != part or row["job"] not in jobs]
-        self.rows += [{k: text_of(row.get(k, "")) for k in COLUMNS} for row in rows]
+        self.rows += [{k: row.get(k, "") for k in COLUMNS} for row in rows]
         self.notes = [note for note in self.notes if not note.startswith(about)] + [about + note for note in notes]
-        write(self.path, [NOTE, *self.notes], COLUMNS, self.rows)
-
-
-def write(path, notes, names, rows):
-    """Writes a CSV with notes, all or nothing."""
-    half = path.with_name(path.name + ".half")
-    try:
-        with half.open("w", newline="") as file:
-            file.writelines(f"# {note}\n" for note in notes)
-            writer = csv.DictWriter(file, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        os.replace(half, path)
-    except OSError as err:
-        half.unlink(missing_ok=True)
-        raise Failed(f"{path} cannot be written: {err.strerror}") from err
+        write_csv(self.path, [NOTE, *self.notes], COLUMNS, self.rows)
 
 
 def write_steps(path, notes, answers):
@@ -117,8 +97,8 @@ def write_steps(path, notes, answers):
     rows = []
     for allocator, answer in answers.items():
         for step, (reserved, allocated) in enumerate(zip(answer["reserved"], answer["allocated"]), 1):
-            rows.append(dict(zip(STEPS, [allocator, step, text_of(reserved), text_of(allocated)])))
-    write(path, notes, STEPS, rows)
+            rows.append(dict(zip(STEPS, [allocator, step, reserved, allocated])))
+    write_csv(path, notes, STEPS, rows)
 
 
 def table_of(rows):

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-from common import Failed
+from common import Failed, first_line
 
 MIB = 1 << 20
 PAGE = 2 * MIB  # the least that a driver maps
@@ -37,10 +37,6 @@ def environment(allocator, gpu):
     if SETTINGS[allocator]:  # the old name and the new one
         env |= dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), SETTINGS[allocator])
     return env | {"CUDA_VISIBLE_DEVICES": gpu, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-
-
-def first_line(error):
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]
 
 
 # ---- a job and its memory

@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed
-from torch_memory_table import write
 
 SELECT = (r"^(?!.*CPU\.).*(alloc|mem|pool|graph|stream|snapshot|cach|oom|event|segment|plots|cycles|pinned|non_blocking|absorption|"
           r"traceback|profiler_viz|workspace)")
@@ -154,16 +153,11 @@ def run(args: argparse.Namespace, side: str, name: str) -> Outcome:
 
 def run_all(args: argparse.Namespace, jobs: int, tasks: list[tuple[str, str]], found: dict[tuple[str, str], Outcome]) -> None:
     """Runs tasks, tests by their side and name, and adds their outcomes to found."""
-    with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
+    with common.threads(jobs) as threads:
         futures = {threads.submit(run, args, *task): task for task in tasks}
-        try:
-            for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
-                task, found[futures[future]] = futures[future], future.result()
-                say(f"{done} of {len(tasks)}: {task[1]} on {task[0]} {found[task].outcome} {found[task].reason}".rstrip())
-        except BaseException:
-            common.stopped.set()
-            threads.shutdown(cancel_futures=True)
-            raise
+        for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
+            task, found[futures[future]] = futures[future], future.result()
+            say(f"{done} of {len(tasks)}: {task[1]} on {task[0]} {found[task].outcome} {found[task].reason}".rstrip())
 
 
 def row_of(name: str, native: Outcome, mlpool: Outcome) -> dict[str, str]:
@@ -224,7 +218,7 @@ def main(argv: list[str]) -> int:
     where = common.gpu_and_driver() or "an unknown GPU"
     origin = (f"{where}, PyTorch {about['torch']}, CUDA {about['cuda']}, {datetime.date.today()}: "
               f"torch_tests.py {args.file.name} --select '{args.select}' --jobs {args.jobs} --timeout {args.timeout:g} --csv {args.csv.name}")
-    write(args.csv, [NOTE, origin], COLUMNS, rows)
+    common.write_csv(args.csv, [NOTE, origin], COLUMNS, rows)
     native = [row for row in rows if row["native"] == "passed"]
     print(f"of {len(native)} tests that pass natively, {sum(row['mlpool'] == 'passed' for row in native)} pass on mlpool; "
           f"{sum(row['mlpool'] == 'died' for row in rows)} died")

@@ -1,9 +1,5 @@
 """The jobs that record.py records. Each takes torch, a random number generator and a number of steps."""
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 from torch_memory_jobs import Decoder, unet_of
 
 KIB = 1 << 10

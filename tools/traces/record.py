@@ -30,11 +30,13 @@ import heapq
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True  # leave no __pycache__ in tools
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+import common
+from common import Failed
 from jobs import JOBS
 
 COLUMNS = "Thread,Time,Action,Pointer,Size,Stream,Later"
@@ -43,10 +45,6 @@ MAX_BYTES = 150_000  # of a trace that `all` writes
 CHILD_SECONDS = 150
 SEED, PARALLEL = 1, 3  # unless given
 SETTINGS = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # the old name and the new one
-
-
-class Refused(Exception):
-    """An error whose message is one line for the user."""
 
 
 # ---- from a memory snapshot to a trace
@@ -65,21 +63,21 @@ def rows_of(entries):
         action, address = entry["action"], entry["addr"]
         if action == "alloc":
             if address in live or address in freed:
-                raise Refused(f"{address:#x} is allocated twice: the history is incomplete")
+                raise Failed(f"{address:#x} is allocated twice: the history is incomplete")
             pointer = heapq.heappop(spare) if spare else len(live) + 1
             stream = streams.setdefault(entry["stream"], len(streams))
             live[address] = Row("allocate", pointer, entry["size"], stream)
             rows.append(live[address])
         elif action == "free_requested":
             if address not in live:
-                raise Refused(f"{address:#x} is freed but was not allocated: the history is incomplete")
+                raise Failed(f"{address:#x} is freed but was not allocated: the history is incomplete")
             row = live.pop(address)
             heapq.heappush(spare, row.pointer)
             freed[address] = len(rows)
             rows.append(row._replace(action="free"))
         elif action == "free_completed":
             if address not in freed:
-                raise Refused(f"the free of {address:#x} ends but never began: the history is incomplete")
+                raise Failed(f"the free of {address:#x} ends but never began: the history is incomplete")
             index = freed.pop(address)
             if index < len(rows) - 1:
                 later[index] = len(rows) - 1 - index
@@ -124,16 +122,15 @@ def start(seed, settings):
     for name in SETTINGS:
         if settings:
             os.environ[name] = settings
-    try:
-        import torch
-    except ImportError as error:
-        raise Refused(f"needs torch: {error}") from error
+    common.need("torch")
+    import torch
+
     if not torch.cuda.is_available():
-        raise Refused("needs a GPU that torch can use")
+        raise Failed("needs a GPU that torch can use")
     try:
         torch.cuda.init()
     except (RuntimeError, ValueError) as error:
-        raise Refused(f"torch does not start with {settings!r}: {str(error).splitlines()[0]}") from error
+        raise Failed(f"torch does not start with {settings!r}: {str(error).splitlines()[0]}") from error
     torch.cuda.set_device(0)
     torch.manual_seed(seed)
     return torch
@@ -145,7 +142,7 @@ def peaks_of(torch, name, steps, seed):
         JOBS[name][0](torch, random.Random(seed), steps)
         torch.cuda.synchronize()
     except torch.cuda.OutOfMemoryError as error:
-        raise Refused(f"{name}: {str(error).splitlines()[0]}") from error
+        raise Failed(f"{name}: {str(error).splitlines()[0]}") from error
     return {
         "max_memory_reserved": torch.cuda.max_memory_reserved(),
         "max_memory_allocated": torch.cuda.max_memory_allocated(),
@@ -169,9 +166,9 @@ def record(name, steps, seed, expandable, stacks):
     } | peaks
     snapshot = memory._snapshot()
     if len(snapshot["device_traces"][0]) >= MAX_ENTRIES:
-        raise Refused(f"{steps} steps exceed the history")
+        raise Failed(f"{steps} steps exceed the history")
     if expandable and not any(segment.get("is_expandable") for segment in snapshot["segments"]):
-        raise Refused(f"torch ignored expandable_segments:{expandable}")
+        raise Failed(f"torch ignored expandable_segments:{expandable}")
     return facts, snapshot
 
 
@@ -180,7 +177,7 @@ def convert(facts, entries):
     peak_of_history differs from max_memory_reserved, the history is incomplete."""
     rows, later = rows_of(entries)
     if not rows:
-        raise Refused("the history has no call")
+        raise Failed("the history has no call")
     facts = facts | {
         "peak_of_history": peak_reserved(entries),
         "peak_requested": peak_requested(rows),
@@ -205,22 +202,14 @@ def run_job(name, steps, seed, expandable, out, snapshot_out):
 
 # ---- all jobs
 
-def child(arguments):
+def child(*arguments):
     """Runs this script in a child, since a setting holds for a whole process, and
     returns the facts that it prints."""
     command = [sys.executable, str(Path(__file__).resolve()), *map(str, arguments)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Refused(f"{' '.join(command[2:])}: took more than {CHILD_SECONDS} s") from None
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise Refused(f"{' '.join(command[2:])}: exit status {done.returncode}: {last}")
-    return json.loads(lines[-1])
+    return json.loads(common.last_line(common.call(command, timeout=CHILD_SECONDS)))
 
 
-def record_both(name, steps, seed, out, snapshots, run=child):
+def record_both(name, steps, seed, out, snapshots):
     """Records a job with both settings and returns the facts of each. It reduces the
     number of steps until both files are small enough. If snapshots is a folder, it gets
     the snapshot with the default setting."""
@@ -231,14 +220,14 @@ def record_both(name, steps, seed, out, snapshots, run=child):
             arguments = [name, "--steps", steps, "--seed", seed, "--out", path] + ["--expandable"] * expandable
             if snapshots and not expandable:
                 arguments += ["--snapshot", Path(snapshots) / f"{name}.pickle"]
-            found.append(run(arguments))
+            found.append(child(*arguments))
             if found[-1]["file_bytes"] > MAX_BYTES:
                 break
         largest = max(facts["file_bytes"] for facts in found)
         if largest <= MAX_BYTES:
             return found
         steps = max(1, int(steps * 0.9 * MAX_BYTES / largest))
-    raise Refused(f"{name}: {largest} bytes exceed {MAX_BYTES}, even with {found[0]['command']}")
+    raise Failed(f"{largest} bytes exceed {MAX_BYTES}, even with {found[0]['command']}")
 
 
 def summary(found):
@@ -254,21 +243,21 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
-def record_all(names, out, seed, parallel, snapshots=None, run=child):
+def record_all(names, out, seed, parallel, snapshots):
     """Records jobs to a folder, says on stderr when each ends, and returns how many failed."""
     Path(out).mkdir(parents=True, exist_ok=True)
     found, failed = {}, 0
-    with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
-        futures = {pool.submit(record_both, name, JOBS[name][1], seed, out, snapshots, run): name for name in names}
+    with common.threads(parallel) as pool:
+        futures = {pool.submit(record_both, name, JOBS[name][1], seed, out, snapshots): name for name in names}
         for count, future in enumerate(concurrent.futures.as_completed(futures), 1):
             name = futures[future]
             try:
                 found[name] = future.result()
-                news = f"{name}: {found[name][0]['calls']} calls"
-            except Refused as error:
+                news = f"{found[name][0]['calls']} calls"
+            except Failed as error:
                 failed += 1
                 news = error
-            print(f"record: {count} of {len(names)}: {news}", file=sys.stderr, flush=True)
+            print(f"record: {count} of {len(names)}: {name}: {news}", file=sys.stderr, flush=True)
     text = summary([facts for name in names for facts in found.get(name, [])])
     (Path(out) / "summary.txt").write_text(text)
     print(text, end="")
@@ -277,7 +266,7 @@ def record_all(names, out, seed, parallel, snapshots=None, run=child):
 
 # ---- peaks without a recording
 
-def measure(names, run_child=child):
+def measure(names):
     """Prints the peaks of jobs with the allocator settings of the environment, a line of
     JSON each, and returns how many failed. Several jobs run in a child each, since a job
     must not find memory that another has left."""
@@ -287,12 +276,12 @@ def measure(names, run_child=child):
         print(json.dumps({"job": names[0], "PYTORCH_CUDA_ALLOC_CONF": settings} | peaks))
         return 0
     failed = 0
-    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        for future in [pool.submit(run_child, ["--measure", name]) for name in names]:
+    with common.threads(PARALLEL) as pool:
+        for name, future in [(name, pool.submit(child, "--measure", name)) for name in names]:
             try:
                 print(json.dumps(future.result()), flush=True)
-            except Refused as error:
-                print(f"record: {error}", file=sys.stderr, flush=True)
+            except Failed as error:
+                print(f"record: {name}: {error}", file=sys.stderr, flush=True)
                 failed += 1
     return failed
 
@@ -331,7 +320,7 @@ def main(argv):
         if args.command == "all":
             return 1 if record_all(args.jobs, args.out, args.seed, args.parallel, args.snapshots) else 0
         run_job(args.command, args.steps, args.seed, args.expandable, args.out, args.snapshot)
-    except (Refused, OSError) as error:
+    except (Failed, OSError) as error:
         print(f"record: {error}", file=sys.stderr)
         return 1
     return 0

@@ -64,7 +64,7 @@ class Rows(unittest.TestCase):
             ([entry("alloc", 0xabc, 1)] * 2, "0xabc is allocated twice"),
             ([entry("alloc", 1, 1), *freed(1), *freed(1)], "0x1 is freed"),
         ]:
-            with self.assertRaisesRegex(record.Refused, want):
+            with self.assertRaisesRegex(record.Failed, want):
                 record.rows_of(entries)
 
 
