@@ -12,14 +12,10 @@ func benched(scenario, name, allocator string) key {
 	return key{"scenario", scenario, "case", name, "allocator", allocator}
 }
 
-// measured returns a column of a CSV of allocbench, or NaN without a record.
-func measured(s *source, file, scenario, name, allocator, column string) float64 {
-	return s.number(file, column, benched(scenario, name, allocator))
-}
-
 // ratio writes the reserved bytes for each live byte.
 func ratio(s *source, file, scenario, name, allocator string) string {
-	v := measured(s, file, scenario, name, allocator, "peak_reserved_bytes") / measured(s, file, scenario, name, allocator, "peak_live_bytes")
+	of := benched(scenario, name, allocator)
+	v := s.number(file, "peak_reserved_bytes", of) / s.number(file, "peak_live_bytes", of)
 	if math.IsNaN(v) {
 		return ""
 	}
@@ -31,7 +27,7 @@ func ratio(s *source, file, scenario, name, allocator string) string {
 // marked if the time limit cut a run, whose ops may then be fewer than the case has elsewhere.
 func coldWarm(s *source, file, scenario, name, allocator string) (cold string, warm float64, reserved string) {
 	calls, mark := 0.0, ""
-	for _, r := range s.file(file).records {
+	for _, r := range s.records(file) {
 		if !(key{"scenario", scenario, "case", name + " cold"}).of(r) {
 			continue
 		}
@@ -51,7 +47,7 @@ func scenarios(s *source) string {
 		return func(allocator string) string {
 			var all []float64
 			for _, c := range cases {
-				if v := measured(s, file, scenario, c, allocator, column); !math.IsNaN(v) {
+				if v := s.number(file, column, benched(scenario, c, allocator)); !math.IsNaN(v) {
 					all = append(all, v)
 				}
 			}
@@ -63,7 +59,7 @@ func scenarios(s *source) string {
 	}
 	rate := func(scenario string) func(string) string {
 		return func(allocator string) string {
-			return count(measured(s, file, scenario, "8 threads", allocator, "per_second"))
+			return count(s.number(file, "per_second", benched(scenario, "8 threads", allocator)))
 		}
 	}
 	held := func(scenario, name string) func(string) string {
@@ -176,7 +172,7 @@ func allReduces(s *source) string {
 	memories := []string{"cudaMalloc", "cudaMallocAsync", "pool, malloc segments", "pool, virtual segments", "pool, registered segments", "ncclMemAlloc", "ncclMemAlloc, window", "pool, segments are windows"}
 	rows := [][]string{append([]string{"µs"}, memories...)}
 	var counts []string // of GPUs; the first file had none
-	for _, r := range s.file(file).records {
+	for _, r := range s.records(file) {
 		if !slices.Contains(counts, r["ranks"]) {
 			counts = append(counts, r["ranks"])
 		}

@@ -29,32 +29,30 @@ func TestDocuments(t *testing.T) {
 	for _, p := range pictures {
 		var b bytes.Buffer
 		must.OK(t, p.draw(&b, s))
-		kept, err := os.ReadFile(filepath.Join(s.dir, p.name+".png"))
-		must.OK(t, err)
+		kept := []byte(read(t, filepath.Join(s.dir, p.name+".png")))
 		if n := charttest.Differing(t, b.Bytes(), kept); n > 20 {
 			t.Errorf("%d pixels of %s.png are out of date: run go run ./tools/figures", n, p.name)
 		}
 		if p.name == "epochs" {
 			for _, kind := range kinds {
-				wantColor(t, kept, plotstyle.Allocator(kind), kind)
+				if n := colored(t, kept, plotstyle.Allocator(kind)); n < 1000 {
+					t.Errorf("%d pixels are of %s", n, kind)
+				}
 			}
 		}
 	}
 }
 
-// wantColor wants the colour of curve i in a picture.
-func wantColor(t *testing.T, png []byte, i int, name string) {
+// colored counts the pixels that have the colour of curve i.
+func colored(t *testing.T, png []byte, i int) (n int) {
 	t.Helper()
-	pixels := charttest.Pixels(t, png)
-	found, want := 0, color.RGBA(plotstyle.Palette[i])
+	pixels, want := charttest.Pixels(t, png), color.RGBA(plotstyle.Palette[i])
 	for i := 0; i < len(pixels.Pix); i += 4 {
 		if want == (color.RGBA{pixels.Pix[i], pixels.Pix[i+1], pixels.Pix[i+2], 255}) {
-			found++
+			n++
 		}
 	}
-	if found < 1000 {
-		t.Errorf("%d pixels are of %s", found, name)
-	}
+	return n
 }
 
 // drawOnly lets the runs of a test draw only the pictures of a file: those of other files would be as they were.
@@ -79,10 +77,8 @@ func copied(t *testing.T) string {
 	files, err := filepath.Glob(root + "/assets/*.[cjt][sx]*")
 	must.OK(t, err)
 	for _, file := range append(files, root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
-		text, err := os.ReadFile(file)
-		must.OK(t, err)
 		to := filepath.Join(dir, strings.TrimPrefix(filepath.ToSlash(file), root))
-		must.OK(t, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o666))
+		must.OK(t, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, []byte(read(t, file)), 0o666))
 	}
 	return dir
 }
@@ -145,15 +141,8 @@ func TestSweep(t *testing.T) {
 		must.OK(t, os.WriteFile(path, []byte(head+rows), 0o666))
 		return run([]string{"-sweep", path}, io.Discard)
 	}
-	count := func(band int) (n int) {
-		pixels := charttest.Pixels(t, []byte(read(t, strings.TrimSuffix(path, "csv")+"png")))
-		want := color.RGBA(plotstyle.Palette[shareBands[band].color[1]-'0'])
-		for i := 0; i < len(pixels.Pix); i += 4 {
-			if want == (color.RGBA{pixels.Pix[i], pixels.Pix[i+1], pixels.Pix[i+2], 255}) {
-				n++
-			}
-		}
-		return n
+	count := func(band int) int {
+		return colored(t, []byte(read(t, strings.TrimSuffix(path, "csv")+"png")), int(shareBands[band].color[1]-'0'))
 	}
 	const bare = "ours,tf32,100,100,2,1,10,784,6000,5\n" // from 40 %
 	must.OK(t, write(bare))

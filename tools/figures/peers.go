@@ -82,7 +82,7 @@ func severalPeers(s *source) string {
 	}
 	rows := [][]string{head}
 	for _, precision := range []string{"tf32", bf16} {
-		for _, record := range s.file(peersFile).records {
+		for _, record := range s.records(peersFile) {
 			at, gpus := shapeOf(record), record["gpus"]
 			if gpus == "1" || !onGPUs(gpus, "ours", precision, at).of(record) {
 				continue
@@ -181,7 +181,7 @@ type stepLine struct {
 // stepTimes returns the lines of a framework, one for each width and depth.
 func stepTimes(s *source, framework, precision string) (lines []stepLine) {
 	index := map[[2]string]int{}
-	for _, record := range s.file(peersFile).records {
+	for _, record := range s.records(peersFile) {
 		at := shapeOf(record)
 		if !onOneGPU(framework, precision, at).of(record) {
 			continue

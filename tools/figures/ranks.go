@@ -39,7 +39,7 @@ func (c scaled) exchange(s *source, ranks int) scaling.Exchange {
 // scaledTrainings returns the trainings of the file, and the greatest number of ranks. A line of one GPU
 // precedes those of several. The points are efficiencies over the number of ranks.
 func scaledTrainings(s *source) (all []scaled, most int) {
-	for _, r := range s.file(scalingFile).records {
+	for _, r := range s.records(scalingFile) {
 		name := r["feat_dim"] + ", " + r["precision"]
 		of := func(column string) float64 { return s.float(scalingFile, column, r, name) }
 		rate, ranks := of("images_per_s"), of("ranks")

@@ -15,13 +15,8 @@ import (
 // A source reads the files of assets. It keeps the first error.
 type source struct {
 	dir   string
-	files map[string]file
+	files map[string][]map[string]string
 	err   error
-}
-
-// A file holds records, each a value by column.
-type file struct {
-	records []map[string]string
 }
 
 func (s *source) fail(format string, args ...any) {
@@ -30,60 +25,60 @@ func (s *source) fail(format string, args ...any) {
 	}
 }
 
-// file reads a CSV, or a JSON array of records, once.
-func (s *source) file(name string) file {
-	if f, read := s.files[name]; read || s.err != nil {
-		return f
+// records reads a CSV, or a JSON array of records, once. A record is a value by column.
+func (s *source) records(name string) []map[string]string {
+	if records, read := s.files[name]; read || s.err != nil {
+		return records
 	}
 	path := filepath.Join(s.dir, name)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		s.fail("%w", err)
-		return file{}
+		return nil
 	}
 	parse := parseCSV
 	if filepath.Ext(name) == ".json" {
 		parse = parseJSON
 	}
-	f, err := parse(text)
+	records, err := parse(text)
 	if err != nil {
 		s.fail("%s: %w", path, err)
 	}
 	if s.files == nil {
-		s.files = map[string]file{}
+		s.files = map[string][]map[string]string{}
 	}
-	s.files[name] = f
-	return f
+	s.files[name] = records
+	return records
 }
 
-func parseCSV(text []byte) (f file, err error) {
+func parseCSV(text []byte) (records []map[string]string, err error) {
 	in := csv.NewReader(bytes.NewReader(text))
 	in.Comment = '#'
 	lines, err := in.ReadAll()
 	if err != nil || len(lines) == 0 {
-		return f, err
+		return nil, err
 	}
 	for _, line := range lines[1:] {
 		record := map[string]string{}
 		for i, column := range lines[0] {
 			record[column] = line[i]
 		}
-		f.records = append(f.records, record)
+		records = append(records, record)
 	}
-	return f, nil
+	return records, nil
 }
 
-func parseJSON(text []byte) (f file, err error) {
-	var records []map[string]any
-	err = json.Unmarshal(text, &records)
-	for _, r := range records {
+func parseJSON(text []byte) (records []map[string]string, err error) {
+	var parsed []map[string]any
+	err = json.Unmarshal(text, &parsed)
+	for _, r := range parsed {
 		record := map[string]string{}
 		for column, value := range r {
 			record[column] = fmt.Sprint(value)
 		}
-		f.records = append(f.records, record)
+		records = append(records, record)
 	}
-	return f, err
+	return records, err
 }
 
 // A key selects a record: alternating columns and values.
@@ -102,7 +97,7 @@ func (k key) of(record map[string]string) bool {
 func (s *source) number(name, column string, k key) float64 {
 	value := math.NaN()
 	found := 0
-	for _, record := range s.file(name).records {
+	for _, record := range s.records(name) {
 		if !k.of(record) {
 			continue
 		}

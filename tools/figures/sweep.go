@@ -53,7 +53,7 @@ func drawSweep(w io.Writer, s *source, file string) error {
 		}
 		slower := chart.Series{Name: "slower than JAX", Color: chart.Text, Mark: chart.Cross, Size: 4}
 		found := false
-		for _, r := range s.file(file).records {
+		for _, r := range s.records(file) {
 			if r["framework"] != "ours" || r["precision"] != precision || r["ms"] == "" {
 				continue
 			}

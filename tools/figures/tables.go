@@ -203,12 +203,12 @@ func toolkits(s *source) string {
 	head := []string{"width × batch, precision"}
 	var names []string
 	var rows [][]string
-	for _, r := range s.file(file).records {
+	for _, r := range s.records(file) {
 		if name := r["build"]; !slices.Contains(names, name) {
 			names, head = append(names, name), append(head, "CUDA "+name)
 		}
 	}
-	for _, r := range s.file(file).records {
+	for _, r := range s.records(file) {
 		if r["build"] != names[0] {
 			continue
 		}
@@ -229,7 +229,7 @@ func scalingTable(s *source) string {
 	const longer = 6 // column of epochs with as many images on each GPU as on one alone
 	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "speedup", "with an epoch's images on each", "all-reduce, µs a step", "hidden"}}
 	var one, last map[string]string
-	for _, several := range s.file(scalingFile).records {
+	for _, several := range s.records(scalingFile) {
 		if several["ranks"] == "1" {
 			one = several
 			continue

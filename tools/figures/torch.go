@@ -48,7 +48,7 @@ func torchNumber(s *source, part, job, allocator, measure string) float64 {
 // excludes 1.
 func torchRanked(s *source, part, job, allocator, measure string, n int) string {
 	text := digits(torchNumber(s, part, job, allocator, measure), n)
-	for _, r := range s.file(torchFile).records {
+	for _, r := range s.records(torchFile) {
 		if !torchKey(part, job, allocator, measure).of(r) || r["ratio_low"] == "" {
 			continue
 		}
@@ -71,7 +71,7 @@ func jobsOf(s *source, part string) []string {
 
 // jobsIn is jobsOf for a part that the file may lack.
 func jobsIn(s *source, part string) (jobs []string) {
-	for _, r := range s.file(torchFile).records {
+	for _, r := range s.records(torchFile) {
 		if r["part"] == part && !slices.Contains(jobs, r["job"]) {
 			jobs = append(jobs, r["job"])
 		}
@@ -82,31 +82,25 @@ func jobsIn(s *source, part string) (jobs []string) {
 // jobName returns the name of a job in documents.
 func jobName(job string) string { return cmp.Or(torchJobs[job], job) }
 
-// torchTable is a table with a row for each job and a column for each of the allocators.
-func torchTable(head string, jobs []string, allocators []string, cell func(job, allocator string) string) string {
+// torchTable is a table with a row for each job and a column for each allocator.
+func torchTable(head string, jobs []string, cell func(job, allocator string) string) string {
 	rows := [][]string{{head}}
 	for _, a := range torchAllocators {
-		if slices.Contains(allocators, a.name) {
-			rows[0] = append(rows[0], a.title)
-		}
+		rows[0] = append(rows[0], a.title)
 	}
 	for _, job := range jobs {
 		row := []string{jobName(job)}
 		for _, a := range torchAllocators {
-			if slices.Contains(allocators, a.name) {
-				row = append(row, cell(job, a.name))
-			}
+			row = append(row, cell(job, a.name))
 		}
 		rows = append(rows, row)
 	}
 	return markdown(rows...)
 }
 
-var torchFour = []string{"native", "expandable", "async", "mlpool"}
-
 // torchSummary is the picture and the table of README.md.
 func torchSummary(s *source) string {
-	table := torchTable("MiB reserved", jobsOf(s, "memory"), torchFour, func(job, allocator string) string {
+	table := torchTable("MiB reserved", jobsOf(s, "memory"), func(job, allocator string) string {
 		return digits(torchNumber(s, "memory", job, allocator, "reserved_mib"), 3)
 	})
 	return "![lines: MiB that PyTorch reserves over the steps of a training, with its own allocator and with the pool, and MiB " +
@@ -125,10 +119,10 @@ func torchTimes(s *source) string {
 			sure = append(sure, fmt.Sprintf("%.2f (%.2f to %.2f) times as long at job %s",
 				1/ratio("ratio"), 1/ratio("ratio_high"), 1/ratio("ratio_low"), jobName(job)))
 		}
-		if slices.ContainsFunc(torchFour, func(allocator string) bool {
-			return torchNumber(s, "memory", job, allocator, "losses_equal") == 0
-		}) {
-			different = append(different, job)
+		for _, a := range torchAllocators {
+			if torchNumber(s, "memory", job, a.name, "losses_equal") == 0 && !slices.Contains(different, job) {
+				different = append(different, job)
+			}
 		}
 	}
 	losses := "The losses are the same, bit for bit."
@@ -149,14 +143,14 @@ func torchTimes(s *source) string {
 // torchMemory has the tables of memory and time.
 func torchMemory(s *source) string {
 	jobs := jobsOf(s, "memory")
-	memory := torchTable("MiB reserved; allocated; in use on the device", jobs, torchFour, func(job, allocator string) string {
+	memory := torchTable("MiB reserved; allocated; in use on the device", jobs, func(job, allocator string) string {
 		text := torchRanked(s, "memory", job, allocator, "reserved_mib", 4)
 		for _, measure := range []string{"allocated_mib", "device_mib"} {
 			text += "; " + digits(torchNumber(s, "memory", job, allocator, measure), 4)
 		}
 		return text
 	})
-	time := torchTable("ms a step", jobs, torchFour, func(job, allocator string) string {
+	time := torchTable("ms a step", jobs, func(job, allocator string) string {
 		return torchRanked(s, "memory", job, allocator, "step_ms", 3)
 	})
 	return memory + "\n" + time + "\nMedians; " + torchOrigin(s, "memory") + ".\n"
@@ -164,14 +158,14 @@ func torchMemory(s *source) string {
 
 // torchLimits is the table of the least memory with which a job finishes.
 func torchLimits(s *source) string {
-	return torchTable("MiB", jobsOf(s, "limits"), torchFour, func(job, allocator string) string {
+	return torchTable("MiB", jobsOf(s, "limits"), func(job, allocator string) string {
 		return torchRanked(s, "limits", job, allocator, "limit_mib", 4)
 	}) + "\n" + torchOrigin(s, "limits") + ".\n"
 }
 
 // torchStartup is the table of start-up times.
 func torchStartup(s *source) string {
-	return torchTable("ms", []string{"first allocation", "beyond native"}, torchFour, func(job, allocator string) string {
+	return torchTable("ms", []string{"first allocation", "beyond native"}, func(job, allocator string) string {
 		if job == "first allocation" {
 			return digits(torchNumber(s, "startup", job, allocator, "start_ms"), 3)
 		}
@@ -203,7 +197,7 @@ func torchMore(s *source) string {
 		}
 		fmt.Fprintf(&b, "%s\n\n", p.about)
 		for _, m := range p.measures {
-			fmt.Fprintln(&b, torchTable(m[1], jobs, torchFour, func(job, allocator string) string {
+			fmt.Fprintln(&b, torchTable(m[1], jobs, func(job, allocator string) string {
 				return torchRanked(s, p.part, job, allocator, m[0], 3)
 			}))
 		}
@@ -225,7 +219,7 @@ func drawTorch(w io.Writer, s *source) error {
 	} {
 		line := c.style
 		line.Name = c.name
-		for _, r := range s.file(torchSteps).records {
+		for _, r := range s.records(torchSteps) {
 			if r["allocator"] == c.allocator {
 				of := func(column string) float64 { return s.float(torchSteps, column, r, c.allocator) }
 				at := chart.Point{X: of("step"), Y: of(c.column)}
