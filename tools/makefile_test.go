@@ -4,7 +4,6 @@ package tools
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,13 +26,11 @@ func kernelsOf(t *testing.T) (dir, compiled string) {
 			t.Skip(err)
 		}
 	}
-	rules, err := os.ReadFile("../kernels/kernels.mk")
-	must.OK(t, err)
 	dir = t.TempDir()
 	compiled = filepath.Join(dir, "compiled")
 	for name, text := range map[string]string{
 		"Makefile":              "include kernels/kernels.mk\n",
-		"kernels/kernels.mk":    string(rules),
+		"kernels/kernels.mk":    read(t, "../kernels/kernels.mk"),
 		"kernels/cuda/nn/a.cu":  "",
 		"kernels/cuda/nn/b.cu":  "",
 		"kernels/cuda/kernel.h": "",
@@ -47,18 +44,22 @@ sleep 0.2 # so that two that run side by side do
 echo whole >"$object"
 `,
 	} {
-		path := filepath.Join(dir, name)
-		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777))
+		fake(t, dir, name, text)
 	}
 	return dir, compiled
 }
 
-// makeIn runs make kernels in a folder of kernelsOf.
-func makeIn(dir string) (out string, err error) {
-	cmd := exec.Command("make", "-C", dir, "kernels", "NVCC=./nvcc", "CUDA_ARCH=sm_90")
+// makeIn runs make in a folder, without the flags of a make that runs the tests.
+func makeIn(dir string, args ...string) (out string, err error) {
+	cmd := exec.Command("make", append([]string{"-C", dir}, args...)...)
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
 	text, err := cmd.CombinedOutput()
 	return string(text), err
+}
+
+// makeKernels runs make kernels in a folder of kernelsOf.
+func makeKernels(dir string) (out string, err error) {
+	return makeIn(dir, "kernels", "NVCC=./nvcc", "CUDA_ARCH=sm_90")
 }
 
 // TestMakeKernelsTwice runs two makes at the same time, as `make -j2 train test` does: the
@@ -68,7 +69,7 @@ func TestMakeKernelsTwice(t *testing.T) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			if out, err := makeIn(dir); err != nil {
+			if out, err := makeKernels(dir); err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
 		})
@@ -84,11 +85,11 @@ func TestMakeKernelsFails(t *testing.T) {
 	dir, _ := kernelsOf(t)
 	fail := filepath.Join(dir, "fail")
 	must.OK(t, os.WriteFile(fail, nil, 0o666))
-	if out, err := makeIn(dir); err == nil {
+	if out, err := makeKernels(dir); err == nil {
 		t.Errorf("make succeeds although the compiler fails: %s", out)
 	}
 	must.OK(t, os.Remove(fail))
-	if out, err := makeIn(dir); err != nil {
+	if out, err := makeKernels(dir); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	objects, err := filepath.Glob(filepath.Join(dir, "build/*/nn/*.o"))
@@ -105,16 +106,11 @@ func TestMakeKernelsFails(t *testing.T) {
 // TestMakeKernelsEmulated changes sources of the emulated kernels: only what depends on them is compiled again.
 func TestMakeKernelsEmulated(t *testing.T) {
 	dir, compiled := kernelsOf(t)
-	translate, err := os.ReadFile("../kernels/emulator/translate/main.go")
-	must.OK(t, err)
-	write := func(name, text string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777))
-	}
-	write("go.mod", "module m\n\ngo 1.26\n")
-	write("kernels/emulator/translate/main.go", string(translate))
+	const translate = "kernels/emulator/translate/main.go"
+	fake(t, dir, "go.mod", "module m\n\ngo 1.26\n")
+	fake(t, dir, translate, read(t, "../"+translate))
 	must.OK(t, os.Rename(filepath.Join(dir, "nvcc"), filepath.Join(dir, "g++")))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for _, c := range []struct {
 		change, to string
 		want       []string
@@ -127,11 +123,9 @@ func TestMakeKernelsEmulated(t *testing.T) {
 	} {
 		must.OK(t, os.RemoveAll(compiled))
 		if c.change != "" {
-			write(c.change, c.to)
+			fake(t, dir, c.change, c.to)
 		}
-		cmd := exec.Command("make", "-C", dir, "kernels", "EMULATE=1")
-		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "PATH="+dir+":"+os.Getenv("PATH"))
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := makeIn(dir, "kernels", "EMULATE=1"); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		text, _ := os.ReadFile(compiled) // there is none if nothing was compiled
@@ -153,15 +147,11 @@ func TestReleaseArchitectures(t *testing.T) {
 		{"13.0", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_103 sm_110 sm_120 sm_121", "80 90 100 110 120 90a", "120 90"},
 	} {
 		dir := t.TempDir()
-		nvcc := filepath.Join(dir, "nvcc")
-		script := "#!/bin/sh\ncase $1 in --list-gpu-code) printf '%s\\n' " + c.knows + " ;; --version) echo 'release " + c.release + ", V1' ;; esac\n"
-		must.OK(t, os.WriteFile(nvcc, []byte(script), 0o777))
-		cmd := exec.Command("make", "-n", "-C", "..", "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", "kernels_build="+dir, dir+"/gemm/warpgroup/warpgroup.o")
-		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
-		out, err := cmd.CombinedOutput()
-		command := regexp.MustCompile(".*warpgroup.cu -o").Find(out)
+		fake(t, dir, "nvcc", "#!/bin/sh\ncase $1 in --list-gpu-code) printf '%s\\n' "+c.knows+" ;; --version) echo 'release "+c.release+", V1' ;; esac\n")
+		out, err := makeIn("..", "-n", "-f", "kernels/kernels.mk", "NVCC="+dir+"/nvcc", "CUDA_ARCH=release", "kernels_build="+dir, dir+"/gemm/warpgroup/warpgroup.o")
+		command := regexp.MustCompile(".*warpgroup.cu -o").FindString(out)
 		var code, ptx []string
-		for _, m := range regexp.MustCompile(`code=(sm|compute)_(\w+)`).FindAllStringSubmatch(string(command), -1) {
+		for _, m := range regexp.MustCompile(`code=(sm|compute)_(\w+)`).FindAllStringSubmatch(command, -1) {
 			if m[1] == "sm" {
 				code = append(code, m[2])
 			} else {
@@ -186,15 +176,10 @@ func TestKernelsInAnyFolder(t *testing.T) {
 	var objects [2][]byte
 	for i := range objects {
 		dir := filepath.Join(t.TempDir(), strings.Repeat("longer", i))
-		rules, err := os.ReadFile("../kernels/kernels.mk")
-		if err := errors.Join(err, os.CopyFS(filepath.Join(dir, "kernels/cuda"), os.DirFS("../kernels/cuda")),
-			os.WriteFile(filepath.Join(dir, "kernels/kernels.mk"), rules, 0o666)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.CopyFS(filepath.Join(dir, "kernels/cuda"), os.DirFS("../kernels/cuda")))
+		fake(t, dir, "kernels/kernels.mk", read(t, "../kernels/kernels.mk"))
 		const object = "build/kernels-release/nn/gather.o"
-		cmd := exec.Command("make", "-C", dir, "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", object)
-		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := makeIn(dir, "-f", "kernels/kernels.mk", "NVCC="+nvcc, "CUDA_ARCH=release", object); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		if objects[i], err = os.ReadFile(filepath.Join(dir, object)); err != nil {
@@ -209,19 +194,14 @@ func TestKernelsInAnyFolder(t *testing.T) {
 // TestMakeClean wants everything removed that was built, but not an nvcc that was a download of 1 GB, nor the logs.
 func TestMakeClean(t *testing.T) {
 	dir, _ := kernelsOf(t)
-	makefile, err := os.ReadFile("../Makefile")
-	must.OK(t, err)
-	must.OK(t, os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666))
+	fake(t, dir, "Makefile", read(t, "../Makefile"))
 	removed := []string{"build/train", "build/a b/c", "build/.hidden", "kernels/libkernels.a", "kernels/archive_cuda.go"}
 	kept := []string{"build/cuda12/bin/nvcc", "logs/weights", "a", "b/c"}
 	for _, name := range append(removed, kept...) {
-		path := filepath.Join(dir, name)
-		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o777))
+		fake(t, dir, name, "")
 	}
-	cmd := exec.Command("make", "-C", dir, "clean", "CUDA=0")
-	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "rm -r build/cuda12 removes it\n") {
+	out, err := makeIn(dir, "clean", "CUDA=0")
+	if err != nil || !strings.Contains(out, "rm -r build/cuda12 removes it\n") {
 		t.Errorf("%v: %s", err, out)
 	}
 	for _, name := range removed {
@@ -259,9 +239,7 @@ func TestMakeTrain(t *testing.T) {
 				"printf", "realpath", "rm", "sed", "sh", "sha256sum", "sleep", "tail", "touch", "uname")
 			bin := filepath.Join(bare, "bin")
 			dir, _ := kernelsOf(t)
-			makefile, err := os.ReadFile("../Makefile")
-			must.OK(t, err)
-			must.OK(t, os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o666), os.Mkdir(filepath.Join(dir, "tools"), 0o777))
+			fake(t, dir, "Makefile", read(t, "../Makefile"))
 			fake(t, bin, "nvidia-smi", "#!/bin/sh\n[ \"$1\" != -L ] || echo 'GPU 0: H200'\n")
 			fake(t, bin, "go", `#!/bin/sh
 case "$*" in
@@ -271,7 +249,7 @@ build*) case "$*" in *"-tags cuda"*) on=cuda ;; *) on=cpu ;; esac
 	chmod +x build/train ;;
 esac
 `)
-			fake(t, filepath.Join(dir, "tools"), "install_cuda.sh", `#!/bin/sh
+			fake(t, dir, "tools/install_cuda.sh", `#!/bin/sh
 [ `+c.installs+` = 0 ] && mkdir -p "$1/bin" && cp nvcc "$1/bin/nvcc"
 `)
 			must.OK(t, os.MkdirAll(filepath.Join(dir, "build"), 0o777))
@@ -295,9 +273,7 @@ func TestMakeDistWithoutNVCC(t *testing.T) {
 	bin := filepath.Join(bare, "bin")
 	dir, _ := kernelsOf(t)
 	for _, name := range []string{"Makefile", "tools/debs.sh", "tools/release/dist.sh", "tools/release/release.sh"} {
-		text, err := os.ReadFile(filepath.Join("..", name))
-		to := filepath.Join(dir, name)
-		must.OK(t, err, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, text, 0o777))
+		fake(t, dir, name, read(t, filepath.Join("..", name)))
 	}
 	fake(t, bin, "go", "#!/bin/sh\ncase $* in *GOARCH) echo amd64 ;; *) echo 1 ;; esac\n")
 	fake(t, bin, "git", "#!/bin/sh\necho 1\n")

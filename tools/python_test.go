@@ -36,9 +36,7 @@ func TestPython(t *testing.T) {
 	must.OK(t, err)
 	files = append(files, more...)
 	for _, name := range files { // so that go test sees changes
-		if _, err := os.ReadFile(name); err != nil {
-			t.Fatal(err)
-		}
+		read(t, name)
 	}
 	for _, name := range files {
 		if !strings.HasSuffix(name, "_test.py") {
@@ -55,29 +53,23 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonNeeds starts scripts without the modules that they need: they must name them in one
-// line, and still print their help.
+// TestPythonNeeds starts a script without the modules that it needs: it must name them in one
+// line, and still print its help.
 func TestPythonNeeds(t *testing.T) {
 	python(t)
-	for script, args := range map[string][]string{
-		"numerics": {"--train", "TRAIN", "--mnist", "MNIST"},
-	} {
-		for _, name := range []string{script, "common"} { // so that go test sees changes
-			if _, err := os.ReadFile(name + ".py"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		run := func(args ...string) ([]byte, error) {
-			return exec.Command("python3", append([]string{"-B", "-S", script + ".py"}, args...)...).CombinedOutput()
-		}
-		out, err := run(args...)
-		want := script + ": needs numpy torch: install with python3 -m pip install numpy torch\n"
-		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || string(out) != want {
-			t.Errorf("%s: %v, %q, want %q", script, err, out, want)
-		}
-		if out, err := run("-h"); err != nil || !bytes.HasPrefix(out, []byte("usage: "+script+".py ")) || !bytes.Contains(out, []byte("--device")) {
-			t.Errorf("%s -h: %v, %q", script, err, out)
-		}
+	read(t, "common.py") // so that go test sees changes
+	read(t, "numerics.py")
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command("python3", append([]string{"-B", "-S", "numerics.py"}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("--train", "TRAIN", "--mnist", "MNIST")
+	const want = "numerics: needs numpy torch: install with python3 -m pip install numpy torch\n"
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || out != want {
+		t.Errorf("%v, %q, want %q", err, out, want)
+	}
+	if out, err := run("-h"); err != nil || !strings.HasPrefix(out, "usage: numerics.py ") || !strings.Contains(out, "--device") {
+		t.Errorf("-h: %v, %q", err, out)
 	}
 }
 
@@ -104,25 +96,21 @@ func TestPeersOfTrain(t *testing.T) {
 			must.OK(t, os.WriteFile(filepath.Join(dir, set+name), file, 0o666))
 		}
 	}
-	table := filepath.Join(dir, "peers.csv")
-	out, err := exec.Command("python3", "-B", "peers.py", "--train", program, "--mnist", dir, "--csv", table,
-		"--frameworks", "ours", "--shapes", "8x16x2", "--precisions", "tf32,bf16", "--epochs", "3", "--device", "cpu").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	sweep := filepath.Join(dir, "sweep.csv")
-	if out, err := exec.Command("python3", "-B", "peers.py", "--train", program, "--mnist", dir, "--csv", sweep,
-		"--frameworks", "ours", "--sweep", "1", "--precisions", "tf32", "--epochs", "3", "--device", "cpu").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if row := `(?m)^ours,[^,]+,fp32,4,23,7,1,.*,4,23,[\d.e-]+$`; !regexp.MustCompile(row).MatchString(read(t, sweep)) {
-		t.Errorf("no row of the first shape in\n%s", read(t, sweep))
-	}
-	text := read(t, table)
-	for _, precision := range []string{"fp32", "bf16"} { // on the CPU, fp32 in place of tf32
-		row := `(?m)^ours,[^,]+,` + precision + `,8,16,2,1,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`
-		if !regexp.MustCompile(row).MatchString(text) {
-			t.Errorf("no row of %s in\n%s", precision, text)
+	for _, c := range []struct{ what, jobs, precisions, row string }{ // on the CPU, fp32 in place of tf32
+		{"--shapes", "8x16x2", "tf32,bf16", `(?m)^ours,[^,]+,(fp32|bf16),8,16,2,1,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`},
+		{"--sweep", "1", "tf32", `(?m)^ours,[^,]+,(fp32),4,23,7,1,.*,4,23,[\d.e-]+$`},
+	} {
+		table := filepath.Join(dir, c.what+".csv")
+		if out, err := exec.Command("python3", "-B", "peers.py", "--train", program, "--mnist", dir, "--csv", table, "--frameworks", "ours",
+			c.what, c.jobs, "--precisions", c.precisions, "--epochs", "3", "--device", "cpu").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		var precisions []string
+		for _, row := range regexp.MustCompile(c.row).FindAllStringSubmatch(read(t, table), -1) {
+			precisions = append(precisions, row[1])
+		}
+		if got := strings.Join(precisions, ","); got != strings.ReplaceAll(c.precisions, "tf32", "fp32") {
+			t.Errorf("rows in %s of %s %s in\n%s", got, c.what, c.jobs, read(t, table))
 		}
 	}
 }

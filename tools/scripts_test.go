@@ -42,10 +42,11 @@ func sandbox(t *testing.T, commands ...string) (dir, bash string) {
 	return dir, bash
 }
 
-// fake writes a command into bin.
-func fake(t *testing.T, bin, name, text string) {
+// fake writes a file that may be run to dir/name, in a new folder if there is none.
+func fake(t *testing.T, dir, name, text string) {
 	t.Helper()
-	must.OK(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755))
+	path := filepath.Join(dir, name)
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
 }
 
 // awaitFile waits until a command has created a file.
