@@ -84,7 +84,7 @@ func (s *session) measure(ctx context.Context, sc bench.Scenario, c bench.Case) 
 }
 
 // runAll does all runs of a case, with the contenders in turn. It adds to the rows of each, or records
-// its error, and ends early if the case cannot run here, with errNoKernels, or if ctx is done.
+// its error, and ends early if the case cannot run here, with ErrNoKernels, or if ctx is done.
 func (s *session) runAll(ctx context.Context, sc bench.Scenario, c bench.Case, found [][]bench.Row, failures []error) error {
 	for range s.runs {
 		for i, a := range s.contenders {

@@ -18,7 +18,7 @@ import (
 	"mlpool/tools/allocbench/internal/bench"
 )
 
-// allReduceName is a separate scenario: it takes several processes, and compares sources of
+// Name is a scenario of its own: it takes several processes, and compares sources of
 // memory rather than allocators.
 const (
 	Name = "allreduce"
@@ -65,8 +65,7 @@ func (r group) allReduces(ctx context.Context, sizes []int64, runs int, quick bo
 					out[s.name] = true
 					warn(fmt.Sprintf("%s: %v", s.name, refused))
 					if err == nil {
-						err = done()
-						if err != nil {
+						if err := done(); err != nil {
 							return rows, err
 						}
 					}
@@ -130,7 +129,7 @@ func RankFromEnv() (launch.Process, error) {
 	return process, process.TakeGPU()
 }
 
-// An Job is what the ranks measure together.
+// A Job is what the ranks measure together.
 type Job struct {
 	Process launch.Process
 	Sources string // with commas between them; empty: all
@@ -195,7 +194,7 @@ func (j Job) measureIn(ctx context.Context, world *launch.World, printf func(for
 	return r.allReduces(ctx, sizes, j.Runs, j.Quick, func(why string) { printf("%s\n", why) })
 }
 
-// allReduceTimer returns an allReduceBench.times of all-reduces on a stream.
+// allReduceTimer returns times of a group.
 func allReduceTimer(comm *nccl.Comm, stream kernels.Stream, marks [2]kernels.Event) func(addr uintptr, floats, n int) (time.Duration, error) {
 	return func(addr uintptr, floats, n int) (time.Duration, error) {
 		if err := errors.Join(stream.Fill(addr, 0, 4*floats), marks[0].Record(stream)); err != nil {

@@ -28,7 +28,7 @@ func (b *Bench) churn(name string) error {
 	if b.Quick {
 		n = quickOps
 	}
-	if _, err := b.Within(func() error { _, err := c.pairs(n); return err }); err != nil {
+	if _, _, err := b.Within(func() (int64, error) { return c.pairs(n) }); err != nil {
 		return err
 	}
 	err := b.Measure(name, "pair", 1, func() (int64, error) {

@@ -24,7 +24,7 @@ type Device interface {
 	// Pool opens the driver's own stream-ordered pool.
 	Pool() (allocator.AsyncDriver, error)
 	NewStream() (allocator.Stream, error)
-	// Prepare prepares Work, or returns errNoKernels.
+	// Prepare prepares Work, or returns ErrNoKernels.
 	Prepare() error
 	// Work queues work on s that keeps a small part of the device busy for about
 	// half a millisecond and then writes 4 bytes to addr.

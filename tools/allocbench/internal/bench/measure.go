@@ -45,19 +45,19 @@ var Clock = func() time.Duration {
 	return least
 }()
 
-// Within calls f, which must end soon after b.over is set, and reports whether the time was up before
-// f returned.
-func (b *Bench) Within(f func() error) (cut bool, err error) {
+// Within calls f, which must end soon after b.Over is set, and returns f's number of operations and whether
+// the time was up before f returned.
+func (b *Bench) Within(f func() (int64, error)) (ops int64, cut bool, err error) {
 	b.Over.Store(false)
 	var late atomic.Bool
 	timer := time.AfterFunc(b.Most, func() { late.Store(true); b.Over.Store(true) })
 	defer timer.Stop()
 	stop := context.AfterFunc(b.ctx, func() { b.Over.Store(true) })
 	defer stop()
-	if err := f(); err != nil {
-		return false, err
+	if ops, err = f(); err != nil {
+		return ops, false, err
 	}
-	return late.Load(), b.ctx.Err()
+	return ops, late.Load(), b.ctx.Err()
 }
 
 // collect frees garbage, so that the collector rests during a measurement. Quick runs measure nothing.
@@ -73,13 +73,12 @@ func (b *Bench) Measure(name, unit string, threads int, f func() (int64, error))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	earlier := b.A.Stats()
-	var ops int64
 	var took time.Duration
-	cut, err := b.Within(func() (err error) {
+	ops, cut, err := b.Within(func() (ops int64, err error) {
 		from := now()
 		ops, err = f()
 		took = now() - from
-		return err
+		return ops, err
 	})
 	if err != nil {
 		return err
@@ -123,17 +122,16 @@ func (b *Bench) percentiles(n int64, f func() error) error {
 		samples[i] = -1 // touch every page before the loop
 	}
 	b.collect()
-	done := 0
-	cut, err := b.Within(func() error {
-		for done < len(samples) && !b.Over.Load() {
+	done, cut, err := b.Within(func() (done int64, err error) {
+		for done < n && !b.Over.Load() {
 			from := now()
 			if err := f(); err != nil {
-				return err
+				return done, err
 			}
 			samples[done] = now() - from
 			done++
 		}
-		return nil
+		return done, nil
 	})
 	if err != nil {
 		return err
@@ -164,17 +162,17 @@ func (b *Bench) count(f func(n int64) (int64, error)) (int64, error) {
 		return quickOps, err
 	}
 	var estimate time.Duration // for mostOps
-	_, err := b.Within(func() error {
+	_, _, err := b.Within(func() (int64, error) {
 		for n := int64(50); ; n *= 4 {
 			from := now()
 			done, err := f(n)
 			took := now() - from
 			if err != nil || done == 0 {
-				return err
+				return done, err
 			}
 			if took >= loopTime/10 || n >= mostOps || b.Over.Load() {
 				estimate = time.Duration(float64(took) / float64(done) * mostOps)
-				return nil
+				return done, nil
 			}
 		}
 	})

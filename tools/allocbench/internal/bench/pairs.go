@@ -34,25 +34,29 @@ func (b *Bench) pairs(n int64, s allocator.Stream, sizes ...int64) (int64, error
 	return n, nil
 }
 
+// measurePairs measures pairs of the given sizes in turn, and returns how many a row has.
+func (b *Bench) measurePairs(name string, sizes ...int64) (n int64, err error) {
+	pairs := func(n int64) (int64, error) { return b.pairs(n, b.Streams[0], sizes...) }
+	if n, err = b.count(pairs); err != nil {
+		return 0, err
+	}
+	b.Holds(slices.Max(sizes))
+	return n, b.Measure(name, "pair", 1, func() (int64, error) { return pairs(n) })
+}
+
 func pairCases(bool) []Case {
 	var cases []Case
 	for _, size := range []int64{512, 4 * KiB, 64 * KiB, MiB, 16 * MiB, 64 * MiB} {
 		name := SizeName(size)
 		cases = append(cases, Case{Name: name, Streams: 1, Run: func(b *Bench) error {
-			s := b.Streams[0]
-			n, err := b.count(func(n int64) (int64, error) { return b.pairs(n, s, size) })
-			if err != nil {
-				return err
-			}
-			b.Holds(size)
-			err = b.Measure(name, "pair", 1, func() (int64, error) { return b.pairs(n, s, size) })
+			n, err := b.measurePairs(name, size)
 			if err != nil {
 				return err
 			}
 			if !b.Quick {
 				n = min(max(n, leastTime), mostTimed)
 			}
-			return b.percentiles(n, func() error { return b.pair(size, s) })
+			return b.percentiles(n, func() error { return b.pair(size, b.Streams[0]) })
 		}})
 	}
 	return cases
@@ -79,13 +83,8 @@ func mixedCases(bool) []Case {
 		sizes = append(sizes, size)
 	}
 	return []Case{{Name: "64 KiB - 16 MiB", Streams: 1, Run: func(b *Bench) error {
-		s := b.Streams[0]
-		n, err := b.count(func(n int64) (int64, error) { return b.pairs(n, s, sizes...) })
-		if err != nil {
-			return err
-		}
-		b.Holds(16 * MiB)
-		return b.Measure("64 KiB - 16 MiB", "pair", 1, func() (int64, error) { return b.pairs(n, s, sizes...) })
+		_, err := b.measurePairs("64 KiB - 16 MiB", sizes...)
+		return err
 	}}}
 }
 

@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -36,20 +37,14 @@ func intColumn(name string, field func(*bench.Row) *int64) column {
 // some, so it is not known how much. Likewise the ranks, of which most scenarios have none.
 func positiveColumn(name string, field func(*bench.Row) *int64) column {
 	c := intColumn(name, field)
-	get, set := c.get, c.set
-	c.get = func(r *bench.Row) string {
-		if *field(r) == 0 {
-			return ""
-		}
-		return get(r)
-	}
-	c.set = func(r *bench.Row, s string) error {
-		if *field(r) = 0; s == "" {
-			return nil
-		}
-		return set(r, s)
-	}
-	return c
+	return column{name,
+		func(r *bench.Row) string {
+			if *field(r) == 0 {
+				return ""
+			}
+			return c.get(r)
+		},
+		func(r *bench.Row, s string) error { return c.set(r, cmp.Or(s, "0")) }}
 }
 
 // floatColumn writes a value that was not measured as an empty field.
@@ -108,27 +103,17 @@ func WriteCSV(w io.Writer, notes []string, rows []bench.Row) error {
 			return err
 		}
 	}
-	out := csv.NewWriter(w)
-	record := make([]string, len(columns))
-	for i, c := range columns {
-		record[i] = c.name
-	}
-	if err := out.Write(record); err != nil {
-		return err
-	}
-	for _, r := range rows {
-		for i, c := range columns {
-			record[i] = c.get(&r)
-		}
-		if err := out.Write(record); err != nil {
-			return err
+	records := make([][]string, len(rows)+1)
+	for _, c := range columns {
+		records[0] = append(records[0], c.name)
+		for i := range rows {
+			records[i+1] = append(records[i+1], c.get(&rows[i]))
 		}
 	}
-	out.Flush()
-	return out.Error()
+	return csv.NewWriter(w).WriteAll(records)
 }
 
-// AsWritten returns rows as readCSV would read them: floats are rounded.
+// AsWritten returns rows as ReadFigures would read them: floats are rounded.
 func AsWritten(rows []bench.Row) ([]bench.Row, error) {
 	var text strings.Builder
 	if err := WriteCSV(&text, nil, rows); err != nil {
@@ -138,7 +123,7 @@ func AsWritten(rows []bench.Row) ([]bench.Row, error) {
 	return kept, err
 }
 
-// readCSV reads what writeCSV wrote.
+// readCSV reads what WriteCSV wrote.
 func readCSV(text string) (notes []string, rows []bench.Row, err error) {
 	for line := range strings.Lines(text) {
 		if note, ok := strings.CutPrefix(line, "#"); ok {

@@ -15,7 +15,7 @@ import (
 	"mlpool/tools/allocbench/internal/bench"
 )
 
-// Compared are the allocators of -traces and of the table of strategies in README.md, in its order.
+// compared are the allocators of -traces and of the table of strategies in README.md, in its order.
 var compared = []struct{ allocator, label, when string }{
 	{"tlsf", "`tlsf`", "nothing else is known: good fit in constant time"},
 	{"bestfit", "`bestfit`", "there are few blocks and memory is tight"},
@@ -178,7 +178,7 @@ func WriteReadme(readme string, rows []bench.Row, check bool) error {
 	return os.WriteFile(readme, now, 0o666)
 }
 
-// Check compares the memory, not the times, of rows with that of kept rows. It ignores onGPU, which
+// Check compares the memory, not the times, of rows with that of kept rows. It ignores OnGPU, which
 // either may lack.
 func Check(file string, kept, rows []bench.Row) error {
 	type key struct{ name, allocator string }

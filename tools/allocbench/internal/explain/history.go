@@ -48,11 +48,7 @@ func follow(ctx context.Context, m bench.Machine, c bench.Contender, t *observe.
 	}
 	_, err := m.Run(ctx, c, bench.Case{Streams: t.Streams, Live: t.Peak, Run: func(b *bench.Bench) error {
 		h.number(b.Streams)
-		once := replay.Once(b, t)
-		_, err := b.Within(func() error {
-			_, err := once()
-			return err
-		})
+		_, _, err := b.Within(replay.Once(b, t))
 		return err
 	}}, bench.Limits{Most: math.MaxInt64})
 	return err

@@ -140,10 +140,7 @@ func replay(b *bench.Bench, name string, t *observe.Requests) error {
 	if err := b.Measure(name+" cold", "call", 1, once); err != nil {
 		return err
 	}
-	cut, err := b.Within(func() error {
-		_, err := once()
-		return err
-	})
+	_, cut, err := b.Within(once)
 	if err != nil {
 		return err
 	}
