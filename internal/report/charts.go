@@ -257,7 +257,7 @@ func (p Page) causeAreas(r Run, top int64) markup {
 			plot.Series = append(plot.Series, chart.Series{Color: first.colour, Area: true, Points: append(outline, back...)})
 		}
 	}
-	return halfChart(plot, fmt.Sprintf("Reserved memory of %s by cause at %s. %s", r.Name, text.Count(len(all), "moment"), gapText(all[fullest(all)].Gap)))
+	return halfChart(plot, fmt.Sprintf("Reserved memory of %s by cause at %s. %s", r.Name, text.Count(len(all), "moment"), gapText(all[Fullest(all)].Gap)))
 }
 
 // finite reports whether a chart can show a value.

@@ -102,7 +102,7 @@ func (p Page) colours() colours {
 			}
 		}
 		if all := r.mapped(); len(all) > 0 {
-			m := all[fullest(all)].Map
+			m := all[Fullest(all)].Map
 			live, _, _ := totals(m)
 			for _, s := range m.Segments {
 				for _, b := range s.Blocks {

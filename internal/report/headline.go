@@ -56,7 +56,7 @@ func (p Page) lessMemory() (said []string) {
 func (p Page) peak() (run string, m *Moment) {
 	for _, r := range p.Runs {
 		if len(r.Moments) > 0 {
-			return r.Name, &r.Moments[fullest(r.Moments)]
+			return r.Name, &r.Moments[Fullest(r.Moments)]
 		}
 	}
 	return "", nil

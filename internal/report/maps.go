@@ -37,7 +37,7 @@ func (d *document) maps(sliders []slider) {
 				without = append(without, r.Name)
 				continue
 			}
-			m := all[fullest(all)]
+			m := all[Fullest(all)]
 			legend := shares(m.Map, d.colours)
 			same := slices.IndexFunc(drawn, func(other []mapShare) bool { return slices.Equal(live(other), live(legend)) })
 			names, drawn = append(names, r.Name), append(drawn, legend)

@@ -85,7 +85,7 @@ func (d *document) causes() {
 			if len(r.Moments) == 0 {
 				continue
 			}
-			peak := r.Moments[fullest(r.Moments)]
+			peak := r.Moments[Fullest(r.Moments)]
 			names, peaks, top = append(names, r.Name), append(peaks, peak), max(top, peak.Gap.Reserved)
 			for _, m := range r.Moments {
 				for c, bytes := range m.Gap.Bytes {

@@ -27,8 +27,8 @@ func (r Recording) mapped() []Moment {
 	return all
 }
 
-// fullest returns the index of the first moment with most reserved bytes.
-func fullest(all []Moment) int {
+// Fullest returns the index of the first moment with most reserved bytes.
+func Fullest(all []Moment) int {
 	at := 0
 	for i, m := range all {
 		if m.Gap.Reserved > all[at].Gap.Reserved {
@@ -95,7 +95,7 @@ func (p Page) sliders(c colours, bytes int64, most int) ([]slider, error) {
 			if len(all) < 2 {
 				continue
 			}
-			picked := thinned(len(all), int(share*float64(len(all))), fullest(all))
+			picked := thinned(len(all), int(share*float64(len(all))), Fullest(all))
 			var few []Moment
 			for _, at := range picked {
 				few = append(few, all[at])
@@ -104,7 +104,7 @@ func (p Page) sliders(c colours, bytes int64, most int) ([]slider, error) {
 			if err != nil {
 				return nil, err
 			}
-			out[i] = slider{data, fullest(few), len(few), len(all)}
+			out[i] = slider{data, Fullest(few), len(few), len(all)}
 			sum += len(data)
 		}
 		if sum <= most || share < 1e-4 {

@@ -95,7 +95,7 @@ func testMoments(t *testing.T, b *browser) {
 		}
 		return n
 	}
-	peak := fullest(p.Runs[0].Moments)
+	peak := Fullest(p.Runs[0].Moments)
 	b.wants("runs", shownMaps+`.length`, 1)
 	b.wants("at the peak", shownMaps+`[0].querySelectorAll("b").length`, boxes(0, peak))
 	b.choose("at", 3)
@@ -113,8 +113,8 @@ func testMoments(t *testing.T, b *browser) {
 	b.click(`document.querySelector("#map [data-zoom='2']")`)
 	b.wants("maps with the same zoom", `[...`+shownMaps+`].filter(f => Math.abs(f.querySelector(".track").clientWidth - 2 * f.querySelector(".pan").clientWidth) < 2 && f.querySelector(".pan").scrollLeft > 0).length`, 2)
 	b.choose("first", 1)
-	b.wants("another run", shownMaps+`[0].querySelectorAll("b").length`, boxes(1, fullest(p.Runs[1].Moments)))
-	b.wants("the second run at that request", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, fullest(p.Runs[1].Moments)))
+	b.wants("another run", shownMaps+`[0].querySelectorAll("b").length`, boxes(1, Fullest(p.Runs[1].Moments)))
+	b.wants("the second run at that request", shownMaps+`[1].querySelectorAll("b").length`, boxes(2, Fullest(p.Runs[1].Moments)))
 	b.choose("first", 0)
 	b.choose("at", 4)
 	b.choose("stream", "stream 1")

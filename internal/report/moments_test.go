@@ -22,8 +22,8 @@ func TestSliders(t *testing.T) {
 		for i, s := range all[:2] {
 			sum += len(s.Data)
 			moments := p.Runs[i].Moments
-			shown := thinned(len(moments), s.Shown, fullest(moments))
-			if len(shown) != s.Shown || s.Most != 40 || shown[s.Peak] != fullest(moments) || shown[s.Shown-1] < 40-2*40/s.Shown && s.Shown > 1 {
+			shown := thinned(len(moments), s.Shown, Fullest(moments))
+			if len(shown) != s.Shown || s.Most != 40 || shown[s.Peak] != Fullest(moments) || shown[s.Shown-1] < 40-2*40/s.Shown && s.Shown > 1 {
 				t.Errorf("slider of %d moments, %d with the peak at %d: %v", s.Most, s.Shown, s.Peak, shown)
 			}
 		}

@@ -41,13 +41,18 @@ func (o options) explainSegments(ctx context.Context, stdout io.Writer, none *re
 			return err
 		}
 	}
+	return o.writePage(stdout, p)
+}
+
+// writePage prints the page of a trace, and writes it if -report says where.
+func (o options) writePage(stdout io.Writer, p report.Page) error {
 	if err := explain.Print(stdout, p); err != nil || o.report == "" {
 		return err
 	}
 	if err := draw.WriteFile(o.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\nreport in %s\n\n%s\n", o.report, p.Answer())
+	_, err := fmt.Fprintf(stdout, "\nreport in %s\n\n%s\n", o.report, p.Answer())
 	return err
 }
 
@@ -83,12 +88,5 @@ func (s *session) writeReport(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	if err := explain.Print(s.stdout, p); err != nil {
-		return err
-	}
-	if err := draw.WriteFile(s.report, func(w io.Writer) error { return report.Write(w, p) }); err != nil {
-		return err
-	}
-	s.table.Printf("\nreport in %s\n\n%s\n", s.report, p.Answer())
-	return s.table.Err
+	return s.writePage(s.stdout, p)
 }

@@ -23,20 +23,17 @@ type change struct {
 	events        []observe.Event // nil: those of the trace
 }
 
-// confCommand is the setting of PyTorch's allocator as a user sets it.
-func confCommand(setting string) string { return "PYTORCH_CUDA_ALLOC_CONF=" + setting }
-
 // settingChanges returns the settings to try for a job whose allocator reserves so many bytes.
 func settingChanges(reserved int64) []change {
-	torch := func(setting string, o peers.Settings) change {
-		return change{name: setting, command: confCommand(setting), open: bench.Simulated("", "", func(d allocator.PageDriver) peers.Peer { return peers.Torch(d, o) }).Open}
+	set := func(setting string, open func(allocator.PageDriver) peers.Peer) change {
+		return change{name: setting, command: "PYTORCH_CUDA_ALLOC_CONF=" + setting, open: bench.Simulated("", "", open).Open}
 	}
-	expandable := func(setting string, o peers.Settings) change {
-		return change{name: setting, command: confCommand(setting), open: bench.Simulated("", "", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, o) }).Open}
+	torch := func(setting string, o peers.Settings) change {
+		return set(setting, func(d allocator.PageDriver) peers.Peer { return peers.Torch(d, o) })
 	}
 	all := []change{
 		{name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\n# before the first CUDA call:\nimport mlpool; mlpool.install()", open: bench.Contenders()[0].Open},
-		expandable("expandable_segments:True", peers.Settings{}),
+		set("expandable_segments:True", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, peers.Settings{}) }),
 		{name: "the defaults of PyTorch", command: "unset PYTORCH_CUDA_ALLOC_CONF", open: torch("", peers.Settings{}).open},
 	}
 	for _, mb := range []int64{32, 64, 128, 256, 512} {

@@ -72,10 +72,8 @@ func (j *Job) explain(ctx context.Context, p *report.Page) (err error) {
 		p.Runs = slices.Insert(slices.Delete(p.Runs, i, i+1), 0, r)
 	}
 	all, peak := lifetimes(t)
-	if len(p.Runs) > 0 { // the peak of the page is that of the job's allocator
-		if m := peakOf(p.Runs[0]); m != nil {
-			peak = int(m.MS)
-		}
+	if len(p.Runs) > 0 && len(p.Runs[0].Moments) > 0 { // the peak of the page is that of the job's allocator
+		peak = int(p.Runs[0].Moments[report.Fullest(p.Runs[0].Moments)].MS)
 	}
 	if !slices.ContainsFunc(t.Tags, func(tag string) bool { return tag != "" }) {
 		p.Note = strings.TrimSpace(p.Note + " " + noStacks)

@@ -58,7 +58,7 @@ func TestAdviceHolds(t *testing.T) {
 		}
 		requests, _, err := replay.Read(filepath.Join("..", "..", "..", "traces", "testdata", job+".csv.gz"), observe.MostEvents)
 		must.OK(t, err)
-		for _, c := range append(settingChanges(without[job]), change{open: torchOf(t)}) {
+		for _, c := range append(settingChanges(without[job]), change{open: named(t, "torch").Open}) {
 			if c.name != setting && !(setting == "mlpool" && strings.Contains(c.command, "mlpool")) {
 				continue
 			}
@@ -75,12 +75,12 @@ func TestAdviceHolds(t *testing.T) {
 	}
 }
 
-// torchOf opens PyTorch's allocator without settings.
-func torchOf(t *testing.T) func(bench.Device) (allocator.Allocator, error) {
+// named returns a contender.
+func named(t *testing.T, name string) bench.Contender {
 	t.Helper()
-	torch, err := bench.Named("torch")
+	found, err := bench.Named(name)
 	must.OK(t, err)
-	return torch[0].Open
+	return found[0]
 }
 
 // TestChanges edits a program: a block is freed before the request that made the memory grow, unless the request is
@@ -185,8 +185,7 @@ func TestPrivatePools(t *testing.T) {
 	events := []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Pool: 1}, {Bytes: 4 * bench.MiB, Pool: 1, Free: true}}
 	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Categories: make([]observe.Category, 1), Allocs: 2, Frees: 2, Peak: 4 * bench.MiB}
 	for name, want := range map[string]int64{"torch": 40 * bench.MiB, "torch-expandable": 40 * bench.MiB, "tlsf": 4 * bench.MiB} {
-		all := bench.Contenders()
-		c := all[slices.IndexFunc(all, func(c bench.Contender) bool { return c.Name == name })]
+		c := named(t, name)
 		if most, _, err := replay.Peak(t.Context(), r, events, c.Open, bench.NullBytes); err != nil || most != want {
 			t.Errorf("%s: %d bytes reserved, error %v; want %d", name, most, err, want)
 		}
@@ -227,7 +226,7 @@ func TestExplained(t *testing.T) {
 				checkMoments(t, c.Name, recording)
 				most, _, err := replay.Peak(t.Context(), requests, requests.Events, c.Open, bench.NullBytes)
 				must.OK(t, err)
-				top := peakOf(report.Run{Recording: recording})
+				top := recording.Moments[report.Fullest(recording.Moments)]
 				if top.Gap.Reserved != most {
 					t.Errorf("%s: %d bytes at the peak of the moments, %d by a replay", c.Name, top.Gap.Reserved, most)
 				}

@@ -19,10 +19,10 @@ func Print(w io.Writer, p report.Page) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nwhere the memory goes, at the request with most bytes reserved:\n")
 	for _, r := range p.Runs {
-		m := peakOf(r)
-		if m == nil {
+		if len(r.Moments) == 0 {
 			continue
 		}
+		m := r.Moments[report.Fullest(r.Moments)]
 		g := m.Gap
 		fmt.Fprintf(&b, "%s, request %.0f: %s reserved = %s live + %s:\n", r.Name, m.MS, text.Bytes(g.Reserved), text.Bytes(g.Live), text.Bytes(g.Reserved-g.Live))
 		for c := range gap.Causes {

@@ -86,16 +86,6 @@ func WithRecorded(among []bench.Contender, t *observe.Requests) []bench.Contende
 	return among
 }
 
-// peakOf returns the moment of a run with most bytes reserved, the first of equal ones.
-func peakOf(r report.Run) (peak *report.Moment) {
-	for i := range r.Moments {
-		if m := &r.Moments[i]; peak == nil || m.Gap.Reserved > peak.Gap.Reserved {
-			peak = m
-		}
-	}
-	return peak
-}
-
 // tagBySize tags blocks without a tag with their sizes.
 func tagBySize(m allocator.Map) {
 	for _, s := range m.Segments {
