@@ -1,12 +1,8 @@
 """Tests gemms.py without torch and without a GPU."""
 
 import argparse
-import contextlib
 import csv
-import io
-import os
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -15,6 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import common
 import gemms
+import script_tests
 
 # A stand-in for the compiled tests of package kernels, a µs slower with each call.
 KERNELS = """#!%s -S
@@ -34,32 +31,22 @@ print("PASS")
 """ % sys.executable
 
 
-class Run(unittest.TestCase):
+class Run(script_tests.InFolder):
     def run_main(self, *argv, torch=argparse.Namespace(__version__="2.11", version=argparse.Namespace(cuda="13.0"))):
-        """The status, the standard output and what is on the standard error."""
         with mock.patch.multiple(
             gemms, start_torch=lambda: torch, cublaslt=lambda torch, width, *rest: width / 100
-        ), mock.patch.object(common, "gpu_and_driver", lambda: "NVIDIA H200, driver 1.2.3"), contextlib.redirect_stdout(
-            io.StringIO()
-        ) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            try:
-                status = gemms.main(["--kernels", "kernels.test", *argv])
-            except SystemExit as err:
-                status, _ = 1, print(err.code, file=sys.stderr)
-        return status, stdout.getvalue(), stderr.getvalue()
+        ), mock.patch.object(common, "gpu_and_driver", lambda: "NVIDIA H200, driver 1.2.3"):
+            return script_tests.run(gemms.main, "--kernels", "kernels.test", *argv)
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.addCleanup(os.chdir, Path.cwd())
-        os.chdir(folder.name)
+        super().setUp()
         program = Path("kernels.test")
         program.write_text(KERNELS)
         program.chmod(0o755)
 
     def test_rounds(self):
         status, stdout, stderr = self.run_main("--rounds", "3")
-        self.assertEqual((status, stderr.count("\n")), (0, 3), stderr)
+        self.assertEqual((status, len(stderr)), (0, 3), stderr)
         note, origin, *lines = Path("gemms.csv").read_text().splitlines()
         self.assertRegex(origin, r"^# NVIDIA H200, driver 1.2.3; mlpool .*, commit 0123, .*; PyTorch 2.11, CUDA 13.0, \S+: gemms.py .* --rounds 3$")
         self.assertEqual(list(csv.reader(lines)), [
@@ -100,10 +87,10 @@ class Run(unittest.TestCase):
             self.assertGreater(sum(x.numel() * 4 for x in {x for one in launched for x in one}), 128 << 20)
 
     def test_failures(self):
-        self.assertIn("--rounds must be above 0", self.run_main("--rounds", "0")[2])
-        self.assertIn("no does not start", self.run_main("--kernels", "no")[2])
+        self.assertIn("--rounds must be above 0", self.run_main("--rounds", "0")[2][-2])
+        self.assertIn("no does not start", self.run_main("--kernels", "no")[2][0])
         Path("no GPU").touch()
-        self.assertEqual(self.run_main()[::2], (1, "gemms: kernels.test has no BenchmarkGEMMs, or found no GPU: PASS\n"))
+        self.assertEqual(self.run_main()[::2], (1, ["gemms: kernels.test has no BenchmarkGEMMs, or found no GPU: PASS"]))
         self.assertFalse(Path("gemms.csv").exists())
 
 

@@ -1,12 +1,8 @@
 """Tests peers.py without a framework and without a GPU."""
 
 import argparse
-import contextlib
-import csv
 import gzip
-import io
 import json
-import os
 import re
 import sys
 import tempfile
@@ -21,6 +17,7 @@ import peers
 import peers_sweep
 import peers_table
 import peers_trainers
+import script_tests
 
 # A stand-in for train. What it does depends on the width. Without packages (-S) Python starts twice as fast.
 TRAIN = """#!%s -S
@@ -81,13 +78,11 @@ print(json.dumps({"version": "1.2", "trainings": trainings}))
 MACHINE = "NVIDIA H200, driver 1.2.3"
 
 
-class Run(unittest.TestCase):
+class Run(script_tests.InFolder):
     """Runs main in a folder with stand-in programs."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        super().setUp()
         train = self.folder / "train"
         train.write_text(TRAIN)
         train.chmod(0o755)
@@ -99,30 +94,18 @@ class Run(unittest.TestCase):
             common.write_idx(self.folder, f"{prefix}-labels-idx1-ubyte", (samples,), bytes(samples))
         self.csv = self.folder / "peers.csv"
         self.absent = set()
-        back = Path.cwd()
-        os.chdir(folder.name)
-        self.addCleanup(os.chdir, back)
 
     def worker(self, name, args, jobs):
         return [sys.executable, "-S", "worker.py", json.dumps([vars(job) for job in jobs])] + ["absent"] * (name in self.absent)
 
     def run_main(self, *argv, machine=MACHINE, worker=None):
-        """The status, the standard output, and the lines of the standard error."""
-        argv = ["--train", "train", "--mnist", ".", "--csv", str(self.csv), *argv]
         with mock.patch.object(peers_trainers, "worker_command", worker or self.worker), mock.patch.object(
             peers, "machine", lambda device: machine
-        ), contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            try:
-                status = peers.main(argv)
-            except SystemExit as err:
-                status, _ = 1, print(err.code, file=sys.stderr)
-        return status, stdout.getvalue(), stderr.getvalue().splitlines()
+        ):
+            return script_tests.run(peers.main, "--train", "train", "--mnist", ".", "--csv", str(self.csv), *argv)
 
     def rows(self):
-        """The notes of the CSV, and its rows."""
-        lines = self.csv.read_text().splitlines()
-        notes = [line for line in lines if line.startswith("#")]
-        return notes, list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        return script_tests.read_csv(self.csv)
 
     def starts(self):
         return (self.folder / "starts").read_text().count("\n")
@@ -371,7 +354,7 @@ class Sweep(unittest.TestCase):
         """No measured epoch is faster. Those of PERFORMANCE: multiplications, bytes of memory; and epochs of at most
         half a second, of whole batches."""
         path = Path(__file__).parent.parent / "assets" / "peers_h200.csv"
-        for row in csv.DictReader(line for line in path.read_text().splitlines() if not line.startswith("#")):
+        for row in script_tests.read_csv(path)[1]:
             if row["ms"]:
                 precision, *sizes = (row[k] for k in ("precision", "feat_dim", "bsz", "layers", "gpus"))
                 job = peers_trainers.Job(precision, *map(int, sizes), 7, 784)

@@ -1,12 +1,8 @@
 """Tests torch_memory.py without torch and without a GPU."""
 
-import contextlib
-import csv
-import io
 import json
 import os
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -16,6 +12,7 @@ from unittest import mock
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import common
+import script_tests
 import torch_memory
 import torch_memory_table as table
 import torch_memory_worker as worker
@@ -58,39 +55,26 @@ print(json.dumps(dict(torch="2.11.0", cuda="13.0", answer=answer)))
 """
 
 
-class Run(unittest.TestCase):
+class Run(script_tests.InFolder):
     """Runs main in a folder with a stand-in for the workers."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        super().setUp()
         (self.folder / "worker.py").write_text(WORKER)
         (self.folder / "mlpool").mkdir()
         for name in ("__init__.py", "libmlpool.so"):
             (self.folder / "mlpool" / name).touch()
-        back = Path.cwd()
-        os.chdir(folder.name)
-        self.addCleanup(os.chdir, back)
 
     def run_main(self, *argv):
-        """The status, the standard output, and the lines of the standard error."""
         with mock.patch.object(torch_memory, "worker_command", lambda request: [sys.executable, "-S", "worker.py", json.dumps(request)]), \
                 mock.patch.object(common, "need", lambda *modules: None), \
                 mock.patch.object(common, "gpu_and_driver", lambda gpu: "NVIDIA H200, driver 1.2.3"), \
-                mock.patch.object(torch_memory, "visible_gpus", lambda: ["0", "1"]), \
-                contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            try:
-                status = torch_memory.main(["--mlpool", ".", "--csv", "t.csv", *argv])
-            except SystemExit as err:
-                status = 1
-                print(err.code, file=sys.stderr)
-        return status, stdout.getvalue(), stderr.getvalue().splitlines()
+                mock.patch.object(torch_memory, "visible_gpus", lambda: ["0", "1"]):
+            return script_tests.run(torch_memory.main, "--mlpool", ".", "--csv", "t.csv", *argv)
 
-    def rows(self, name="t.csv"):
-        lines = Path(name).read_text().splitlines()
-        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-        return {(r["part"], r["job"], r["allocator"], r["measure"]): r for r in rows}, [line for line in lines if line.startswith("#")]
+    def rows(self):
+        notes, rows = script_tests.read_csv("t.csv")
+        return {(r["part"], r["job"], r["allocator"], r["measure"]): r for r in rows}, notes
 
     def test_every_part(self):
         status, stdout, stderr = self.run_main("--jobs", "transformer,small,streams")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
-import os
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -15,6 +10,7 @@ from unittest import mock
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import common
+import script_tests
 import torch_tests
 
 # Stand-ins for torch, for python -m mlpool, and for the file of tests.
@@ -65,26 +61,22 @@ class TestCuda(TestCase):
 }
 
 
-class Run(unittest.TestCase):
+class Run(script_tests.InFolder):
     def test_all(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in FILES.items():
-                path = Path(folder, name)
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(text)
-            table = Path(folder, "t.csv")
-            with mock.patch.object(common, "need", lambda *modules: None), \
-                    mock.patch.object(common, "gpu_and_driver", lambda: "NVIDIA H200, driver 1.2.3"), \
-                    contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-                status = torch_tests.main([os.path.join(folder, "test_cuda.py"), "--mlpool", folder, "--csv", str(table), "--timeout", "5"])
-            lines = table.read_text().splitlines()
-        said = stderr.getvalue()
-        self.assertEqual(status, 0, said)
-        self.assertIn("torch_tests: missing here, and replaced: expected expected.things torch.testing.decorate expected.more\n", said)
-        self.assertTrue(lines[1].startswith("# NVIDIA H200, driver 1.2.3, PyTorch 2.11.0, CUDA 13.0, 20"), lines[1])
-        self.assertIn(": torch_tests.py test_cuda.py --select ", lines[1])
-        rows = {row["test"]: row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}
-        found = {name.partition("test_")[2]: (row["native"], row["mlpool"], row["reason"]) for name, row in rows.items()}
+        for name, text in FILES.items():
+            path = Path(name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        with mock.patch.object(common, "need", lambda *modules: None), \
+                mock.patch.object(common, "gpu_and_driver", lambda: "NVIDIA H200, driver 1.2.3"):
+            status, stdout, stderr = script_tests.run(
+                torch_tests.main, "test_cuda.py", "--mlpool", ".", "--csv", "t.csv", "--timeout", "5")
+        self.assertEqual(status, 0, stderr)
+        self.assertIn("torch_tests: missing here, and replaced: expected expected.things torch.testing.decorate expected.more", stderr)
+        notes, rows = script_tests.read_csv("t.csv")
+        self.assertTrue(notes[1].startswith("# NVIDIA H200, driver 1.2.3, PyTorch 2.11.0, CUDA 13.0, 20"), notes[1])
+        self.assertIn(": torch_tests.py test_cuda.py --select ", notes[1])
+        found = {row["test"].partition("test_")[2]: (row["native"], row["mlpool"], row["reason"]) for row in rows}
         self.assertEqual(found, {
             "memory": ("passed", "passed", ""),
             "graph": ("passed", "failed", "AssertionError: True is not false : not on mlpool"),
@@ -92,7 +84,7 @@ class Run(unittest.TestCase):
             "pool_hangs": ("passed", "died", "not done after 5 s"),
             "snapshot": ("skipped", "skipped", "no reason"),
         })
-        self.assertEqual(stdout.getvalue().splitlines()[0], "of 4 tests that pass natively, 1 pass on mlpool; 2 died")
+        self.assertEqual(stdout.splitlines()[0], "of 4 tests that pass natively, 1 pass on mlpool; 2 died")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Tests record.py without torch and without a GPU."""
 
-import contextlib
 import gzip
-import io
 import json
 import os
 import sys
@@ -14,6 +12,7 @@ from unittest import mock
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import record
+import script_tests
 
 
 def entry(action, addr, size=0, stream=0):
@@ -102,21 +101,20 @@ class Job(unittest.TestCase):
         torch.cuda.max_memory_allocated.return_value = 512
         torch.cuda.memory._snapshot.return_value = snapshot
         with tempfile.TemporaryDirectory() as out, mock.patch.dict(sys.modules, torch=torch), \
-                mock.patch.dict(os.environ), contextlib.redirect_stdout(io.StringIO()) as stdout, \
-                contextlib.redirect_stderr(io.StringIO()) as stderr:
+                mock.patch.dict(os.environ):
             path = Path(out) / "new" / "cache.csv.gz"
-            status = record.main(["cache", "--steps", "5", "--seed", "3", "--expandable", "--out", str(path), *more])
+            said = script_tests.run(record.main, "cache", "--steps", "5", "--seed", "3", "--expandable", "--out", str(path), *more)
             text = gzip.decompress(path.read_bytes()).decode() if path.exists() else ""
             setting = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
         self.assertEqual(setting, "expandable_segments:True")
         self.assertNotIn(out, text)
         self.memory = torch.cuda.memory
-        return status, stdout.getvalue(), stderr.getvalue(), text
+        return *said, text
 
     def test_whole(self):
         status, stdout, stderr, text = self.run_cache(
             {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": True}]})
-        self.assertEqual((status, stderr), (0, ""))
+        self.assertEqual((status, stderr), (0, []))
         facts = json.loads(stdout)
         self.assertEqual((facts["max_memory_reserved"], facts["peak_of_history"], facts["calls"]), (22 << 20, 22 << 20, 3))
         self.assertIn("# command: tools/traces/record.py cache --steps 5 --seed 3 --expandable\n", text)
@@ -140,17 +138,16 @@ class Measure(unittest.TestCase):
         torch.cuda.init.side_effect = lambda: found.extend(map(os.environ.get, record.SETTINGS))
         kept = {key: value for key, value in os.environ.items() if key not in record.SETTINGS}
         with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(os.environ, kept | settings, clear=True), \
-                mock.patch.dict(record.JOBS, cache=(record.JOBS["cache"][0], 3)), \
-                contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            status = record.main(["--measure", "cache"])
+                mock.patch.dict(record.JOBS, cache=(record.JOBS["cache"][0], 3)):
+            said = script_tests.run(record.main, "--measure", "cache")
         torch.cuda.memory._record_memory_history.assert_not_called()
-        return status, stdout.getvalue(), stderr.getvalue(), found
+        return *said, found
 
     def test_settings_of_the_caller(self):
         split = "max_split_size_mb:128"
         for settings, want in [({}, None)] + [({name: split}, split) for name in record.SETTINGS]:
             status, stdout, stderr, found = self.measure(settings)
-            self.assertEqual((status, stderr, found), (0, "", [want] * 2))
+            self.assertEqual((status, stderr, found), (0, [], [want] * 2))
             self.assertEqual(json.loads(stdout), {"job": "cache", "PYTORCH_CUDA_ALLOC_CONF": want or "",
                                                   "max_memory_reserved": 7, "max_memory_allocated": 5})
 
