@@ -105,28 +105,24 @@ func (o *options) valid() error {
 	switch {
 	case confErr != nil:
 		return fmt.Errorf("-alloc-conf: %w", confErr)
-	case o.conf != "" && o.report == "":
-		return errors.New("-alloc-conf needs -report")
 	case o.runs < 1:
 		return fmt.Errorf("-runs is 1 or more, not %d", o.runs)
 	case o.limit <= 0:
 		return fmt.Errorf("-limit is more than 0, not %v", o.limit)
 	case o.cards && o.trace == "" && o.traces == "":
 		return errors.New("-cards needs -trace or -traces")
-	case o.trace == "" && o.exportRMM != "":
-		return errors.New("-export-rmm needs -trace")
 	case o.trace != "" && o.traces != "":
 		return errors.New("-trace or -traces: one at a time")
-	case o.report != "" && o.trace == "":
-		return errors.New("-report needs -trace")
-	case o.since != "" && o.trace == "":
-		return errors.New("-since needs -trace")
-	case o.readme != "" && o.traces == "":
-		return errors.New("-readme needs -traces")
-	case o.draw != "" && o.plots == "":
-		return errors.New("-draw needs -plots")
 	case o.check && o.csv == "":
 		return errors.New("-check needs -csv")
+	}
+	for _, f := range []struct{ flag, of, needs, other string }{
+		{"alloc-conf", o.conf, "report", o.report}, {"export-rmm", o.exportRMM, "trace", o.trace}, {"report", o.report, "trace", o.trace},
+		{"since", o.since, "trace", o.trace}, {"readme", o.readme, "traces", o.traces}, {"draw", o.draw, "plots", o.plots},
+	} {
+		if f.of != "" && f.other == "" {
+			return fmt.Errorf("-%s needs -%s", f.flag, f.needs)
+		}
 	}
 	return nil
 }
