@@ -104,9 +104,7 @@ func TestBest(t *testing.T) {
 	sameRun(t, "from the best epoch", again, dir)
 	resumed := trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 	bestOf(resumed)
-	if code, _, stderr := train("-best", path); code != exit.Usage || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Usage, "-best", "-best", path) // without an earlier run
 }
 
 // recordsOf returns the records in a folder of logs.

@@ -52,9 +52,8 @@ func TestOneEpoch(t *testing.T) {
 		{[]string{path}, " segments, the only epoch, which includes costs that occur once: "},
 		{[]string{"-compare", path}, " one epoch each, the first, which includes costs that occur once; not enough epochs to tell which is faster: run at least 7 "},
 	} {
-		code, stdout, stderr := train(c.args...)
-		if code != 0 || !strings.Contains(flat(stdout), c.want) {
-			t.Errorf("%q: exit code %d, %s, stdout:\n%s", c.args, code, stderr, stdout)
+		if stdout := succeeds(t, c.args...); !strings.Contains(flat(stdout), c.want) {
+			t.Errorf("%q: stdout:\n%s", c.args, stdout)
 		}
 	}
 }
@@ -164,9 +163,7 @@ func TestJSONOfEnds(t *testing.T) {
 	}
 
 	table := filepath.Join(t.TempDir(), "t.csv")
-	if code, _, stderr := train("-csv", table, path); code != exit.CodeDiverged {
-		t.Errorf("exit code %d, %s", code, stderr)
-	}
+	fails(t, exit.CodeDiverged, "diverged in epoch 1", "-csv", table, path)
 	var rows []struct {
 		Status  string   `csv:"status"`
 		ValLoss *float64 `csv:"val_loss_nats"` // nil: an empty cell

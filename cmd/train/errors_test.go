@@ -51,10 +51,7 @@ func TestErrors(t *testing.T) {
 				t.Skip("there is a GPU")
 			}
 			t.Setenv(backend.AllocatorEnv, c.env)
-			code, _, stderr := train(c.args...)
-			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("exit code %d, want %d; stderr %q, want one line with %q", code, c.code, stderr, c.want)
-			}
+			fails(t, c.code, c.want, c.args...)
 		})
 	}
 }

@@ -194,11 +194,8 @@ func TestOnGPU(t *testing.T) {
 // TestProfile adds up the shares of a profile.
 func TestProfile(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "profile = 20")
-	code, stdout, stderr := train(path)
-	_, table, found := strings.Cut(stdout, "a step of 20 extra ones")
-	if code != 0 || !found {
-		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
-	}
+	stdout := succeeds(t, path)
+	_, table, _ := strings.Cut(stdout, "a step of 20 extra ones") // without it there is no step
 	var sum, step float64
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
@@ -225,13 +222,10 @@ func TestProfile(t *testing.T) {
 
 func TestNVTX(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "nvtx = true")
-	code, _, stderr := train(path)
 	if kernels.NVTX() == nil {
-		if code != 0 {
-			t.Errorf("exit code %d, %s", code, stderr)
-		}
-	} else if code != exit.Failure || !strings.Contains(stderr, "train.nvtx: is not available") {
-		t.Errorf("exit code %d, %s", code, stderr)
+		succeeds(t, path)
+	} else {
+		fails(t, exit.Failure, "train.nvtx: is not available", path)
 	}
 }
 

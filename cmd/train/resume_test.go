@@ -234,9 +234,7 @@ func TestResumeSubject(t *testing.T) {
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.PlainMalloc) || run.Facts.Epochs != 3 || run.Facts.Allocator != backend.CustomPool {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	if code, _, stderr := train("-predict", predict.TestSet, compared); code != 0 {
-		t.Errorf("-predict of a comparison: exit code %d, stderr %q", code, stderr)
-	}
+	succeeds(t, "-predict", predict.TestSet, compared)
 	resumed = trainAll(t, logDir, "-resume", compared)
 	sameRun(t, "the first of a comparison", resumed, whole)
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.CustomPool) {

@@ -140,7 +140,7 @@ func (d *document) losses() {
 			names = append(names, r.Name)
 			if shown == nil {
 				shown = append(shown, i)
-			} else if at := disagreement(d.Runs[shown[0]].Losses, r.Losses); at >= 0 {
+			} else if at := Disagreement(d.Runs[shown[0]].Losses, r.Losses); at >= 0 {
 				shown = append(shown, i)
 				differ = append(differ, fmt.Sprintf("%s from step %d on", r.Name, at+1))
 			}
@@ -178,8 +178,8 @@ func (d *document) losses() {
 	})
 }
 
-// disagreement returns the first common step at which the losses differ in any bit, or -1.
-func disagreement(a, b []float32) int {
+// Disagreement returns the first common step, from 0 on, at which losses differ in any bit, or -1.
+func Disagreement(a, b []float32) int {
 	for i := range min(len(a), len(b)) {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
 			return i

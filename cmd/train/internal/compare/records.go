@@ -2,10 +2,10 @@ package compare
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/report"
 )
 
 // Whole returns the epochs that were not interrupted.
@@ -31,12 +31,10 @@ func values(records []rundir.Record, f func(rundir.Record) float64) []float64 {
 	return found
 }
 
-// agreement reports whether losses are the same, bit for bit. a and b have the same length.
+// agreement reports whether losses are the same, bit for bit.
 func agreement(a, b []float32) string {
-	for i := range a {
-		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
-			return fmt.Sprintf("differ from step %d on", i+1)
-		}
+	if at := report.Disagreement(a, b); at >= 0 {
+		return fmt.Sprintf("differ from step %d on", at+1)
 	}
 	return "identical"
 }

@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -44,15 +43,12 @@ func Export(ctx context.Context, dir string, cfg configs.Config, set data.Datase
 			return fmt.Errorf("export: %w", err)
 		}
 	}
-	text, err := json.MarshalIndent(map[string]any{
+	err := rundir.WriteJSON(filepath.Join(dir, "run.json"), map[string]any{
 		"feat_dim": cfg.Model.FeatDim, "num_layers": cfg.Model.NumLayers,
 		"bsz": cfg.Train.Bsz, "learning_rate": cfg.Train.LearningRate,
 		"num_epochs": cfg.Train.NumEpochs, "seed": cfg.Train.Seed, "dataset": cfg.Data.Dataset,
-	}, "", "  ")
+	})
 	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "run.json"), append(text, '\n'), 0o666); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	return nil

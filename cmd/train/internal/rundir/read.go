@@ -209,7 +209,7 @@ func read[T any](path string, parse func(line string) (T, error)) (values []T, e
 // IsRun reports whether path is the folder of a run or of a comparison. -export writes a run.json
 // as well, but without a status.
 func IsRun(path string) bool {
-	if _, err := os.Stat(filepath.Join(path, ComparisonFile)); err == nil {
+	if has(path, ComparisonFile) {
 		return true
 	}
 	text, err := ReadFile(filepath.Join(path, FactsFile))
