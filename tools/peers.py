@@ -91,7 +91,7 @@ def measure(args, table):
     return failed, tried
 
 
-def parse_shape(text, layers):
+def parse_shape(text):
     """WIDTHxBATCH or WIDTHxBATCHxLAYERS as three numbers."""
     try:
         numbers = [int(n) for n in text.split("x")]
@@ -99,7 +99,7 @@ def parse_shape(text, layers):
         numbers = []
     if len(numbers) not in (2, 3) or min(numbers) < 1:
         fail(f"--shapes: {text!r} is not WIDTHxBATCH or WIDTHxBATCHxLAYERS")
-    return (*numbers, layers)[:3]
+    return (*numbers, 4)[:3]
 
 
 def parse_args(argv):
@@ -110,8 +110,7 @@ def parse_args(argv):
     parser.add_argument("--mnist", type=Path, required=True, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
     parser.add_argument("--csv", type=Path, default=Path("peers.csv"), help="default: %(default)s")
     parser.add_argument("--append", action="store_true", help="add the rows that the CSV lacks")
-    parser.add_argument("--shapes", default=",".join(SHAPES), metavar="WIDTHxBATCH[xLAYERS],...", help="default: %(default)s")
-    parser.add_argument("--layers", type=int, default=4, help="hidden layers of a shape that names none; default: %(default)s")
+    parser.add_argument("--shapes", default=",".join(SHAPES), metavar="WIDTHxBATCH[xLAYERS],...", help="of 4 hidden layers unless it says; default: %(default)s")
     parser.add_argument(
         "--frameworks", type=choices(NAMES), metavar="NAME,...", help=f"default: {','.join(NAMES)}, of a sweep ours,jax"
     )
@@ -141,7 +140,7 @@ def parse_args(argv):
     args.precisions = args.precisions or (PRECISIONS if args.sweep else ["tf32", "3xtf32"])
     if args.device == "cpu":
         args.precisions = list(dict.fromkeys("bf16" if p == "bf16" else "fp32" for p in args.precisions))
-    args.shapes = list(dict.fromkeys(parse_shape(text, args.layers) for text in args.shapes.split(",")))
+    args.shapes = list(dict.fromkeys(parse_shape(text) for text in args.shapes.split(",")))
     if "ours" in args.frameworks and (args.train is None or not args.train.is_file()):
         fail(f"no program {args.train}: make build builds build/train, or use --frameworks jax,torch")
     if min(args.epochs, args.gpus) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
