@@ -12,16 +12,18 @@ package checkpoint
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"maps"
-	"mlpool/cmd/train/internal/rundir"
 	"os"
 	"strconv"
 
 	"gorgonia.org/tensor"
+
+	"mlpool/cmd/train/internal/rundir"
 )
 
 // A Checkpoint is the state of a training after some steps.
@@ -85,10 +87,7 @@ func writeFile(path string, tensors []namedTensor, metadata map[string]string) (
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	if err := writeSafetensors(w, tensors, metadata); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
+	if err := cmp.Or(writeSafetensors(w, tensors, metadata), w.Flush()); err != nil {
 		return err
 	}
 	return f.Sync()
