@@ -147,7 +147,7 @@ func TestCompareTwice(t *testing.T) {
 	for i, name := range []string{"custom", "custom#2"} {
 		r := got.Runs[i]
 		run, err := rundir.Open(filepath.Join(got.Folder, name))
-		if err != nil || r.Name != name || r.Folder != run.Dir || run.Facts.Name != name || run.Facts.Allocator != "custom" || !strings.Contains(string(traintest.Read(t, table)), "\n"+name+",") {
+		if err != nil || r.Name != name || r.Folder != run.Dir || run.Facts.Name != name || run.Facts.Allocator != "custom" || !strings.Contains(string(must.Read(t, table)), "\n"+name+",") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestJSONOfEnds(t *testing.T) {
 		ValLoss *float64 `csv:"val_loss_nats"` // nil: an empty cell
 		ValAcc  *float64 `csv:"val_acc"`
 	}
-	if err := csvutil.Unmarshal(traintest.Read(t, table), &rows); err != nil || len(rows) != 1 || rows[0].Status != "diverged" || rows[0].ValLoss != nil || rows[0].ValAcc == nil {
+	if err := csvutil.Unmarshal(must.Read(t, table), &rows); err != nil || len(rows) != 1 || rows[0].Status != "diverged" || rows[0].ValLoss != nil || rows[0].ValAcc == nil {
 		t.Errorf("%+v, %v", rows, err)
 	}
 

@@ -18,6 +18,7 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -140,7 +141,7 @@ func TestWrappers(t *testing.T) {
 		if code != 0 || !strings.Contains(stdout, "100 calls of the allocator, the last ones; ") {
 			t.Fatalf("exit code %d, stdout:\n%s\nstderr: %s", code, stdout, stderr)
 		}
-		text := traintest.Read(t, trace)
+		text := must.Read(t, trace)
 		if ext == ".json" {
 			if !json.Valid(text) || !bytes.Contains(text, []byte("dgrad+drelu")) && !bytes.Contains(text, []byte("gemm+relu")) {
 				t.Errorf("%s is not JSON with the names of operations: %.300s", trace, text)
@@ -155,7 +156,7 @@ func TestWrappers(t *testing.T) {
 func TestOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	path, logDir := traintest.WriteConfig(t, "cuda", `executor = "eager"`)
-	text := traintest.Read(t, path)
+	text := must.Read(t, path)
 	losses := map[string]bool{}
 	for _, c := range []struct {
 		executor, extra string
@@ -273,7 +274,7 @@ func TestExport(t *testing.T) {
 	var run struct {
 		FeatDim int `json:"feat_dim"`
 	}
-	if err := json.Unmarshal(traintest.Read(t, filepath.Join(dir, "run.json")), &run); err != nil || run.FeatDim != 24 {
+	if err := json.Unmarshal(must.Read(t, filepath.Join(dir, "run.json")), &run); err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
 	fails(t, exit.Failure, "train: "+dir+" is not the folder of a run: its run.json has no status", "-resume", dir)

@@ -124,7 +124,7 @@ func TestPredictRefuses(t *testing.T) {
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
 	writePicture(t, at("whole.png"), 1, color.Black, color.White)
-	whole := traintest.Read(t, at("whole.png"))
+	whole := must.Read(t, at("whole.png"))
 	write := func(path string, text []byte) {
 		traintest.Write(t, path, string(text))
 	}

@@ -91,7 +91,7 @@ func TestProcess(t *testing.T) {
 // reports at least the memory of its parent.
 func peakResident(t *testing.T, pid int) (kib int64) {
 	t.Helper()
-	status := traintest.Read(t, fmt.Sprintf("/proc/%d/status", pid))
+	status := must.Read(t, fmt.Sprintf("/proc/%d/status", pid))
 	_, peak, _ := strings.Cut(string(status), "\nVmHWM:")
 	if _, err := fmt.Sscan(peak, &kib); err != nil {
 		t.Fatal(err)

@@ -175,7 +175,7 @@ const asRank1 = "MLPOOL_TEST_AS_RANK_1"
 // TestAnotherProgram gives rank 1 a copy of the program with one byte more.
 func TestAnotherProgram(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
-	text := traintest.Read(t, os.Args[0])
+	text := must.Read(t, os.Args[0])
 	other := filepath.Join(t.TempDir(), "other")
 	must.OK(t, os.WriteFile(other, append(text, 0), 0o777))
 	port := freePort(t)

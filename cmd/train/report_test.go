@@ -47,7 +47,7 @@ func reportOf(t *testing.T, runs ...string) string {
 	if want := "report in " + path + "\n"; code != 0 || stdout != want {
 		t.Fatalf("exit code %d: %s; printed %q, want %q", code, stderr, stdout, want)
 	}
-	return string(traintest.Read(t, path))
+	return string(must.Read(t, path))
 }
 
 func wantAll(t *testing.T, page string, parts ...string) {
@@ -127,7 +127,7 @@ func TestReportOfTraining(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "report in "+page+"\n") {
 		t.Fatalf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
-	first := string(traintest.Read(t, page))
+	first := string(must.Read(t, page))
 	wantAll(t, first, "identical, bit for bit", "2 hidden layers of 24", "Each dot is one of 4 epochs", "over the first epoch: at most ", "Where the time of a step goes, µs", "weights", "malloc has ")
 	again := reportOf(t, filepath.Join(logDir, rundir.Latest))
 	if without := func(s string) string { return s[:strings.Index(s, `<section id="memory">`)] }; without(first) != without(again) {
@@ -138,7 +138,7 @@ func TestReportOfTraining(t *testing.T) {
 	if code, _, _ := trainUntil("epoch 2/5", "-report", page, path); code != exit.CodeInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	wantAll(t, string(traintest.Read(t, page)), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")
+	wantAll(t, string(must.Read(t, page)), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")
 
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
 	if code, stdout, _ := train("-report", unwritable, path); code != exit.Failure || stdout != "" {

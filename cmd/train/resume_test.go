@@ -299,11 +299,11 @@ func TestResumeDamaged(t *testing.T) {
 			small.Weights = initialWeightsOf(16, 24, 3)
 			other := t.TempDir()
 			must.OK(t, small.Save(filepath.Join(other, rundir.WeightsFile)))
-			return traintest.Read(t, filepath.Join(other, rundir.WeightsFile))
+			return must.Read(t, filepath.Join(other, rundir.WeightsFile))
 		}},
 	} {
 		file := filepath.Join(dir, c.file)
-		text := traintest.Read(t, file)
+		text := must.Read(t, file)
 		traintest.Write(t, file, string(c.damage(bytes.Clone(text))))
 		fails(t, exit.Failure, c.want, "-resume", dir)
 		traintest.Write(t, file, string(text))

@@ -3,6 +3,7 @@ package must
 
 import (
 	"errors"
+	"os"
 	"testing"
 )
 
@@ -12,4 +13,12 @@ func OK(t testing.TB, errs ...error) {
 		t.Helper() // which takes long
 		t.Fatal(err)
 	}
+}
+
+// Read returns what is in a file.
+func Read(t testing.TB, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	OK(t, err)
+	return text
 }

@@ -25,9 +25,7 @@ func TestGolden(t *testing.T) {
 		if *update {
 			must.OK(t, os.WriteFile(file, []byte(text), 0o666))
 		}
-		want, err := os.ReadFile(file)
-		must.OK(t, err)
-		lines := strings.Split(string(want), "\n")
+		lines := strings.Split(string(must.Read(t, file)), "\n")
 		for i, line := range strings.Split(text, "\n") {
 			if i >= len(lines) || line != lines[i] {
 				t.Errorf("%s:%d: the page has\n%s\nRun go test -update and look at the difference.", file, i+1, line)

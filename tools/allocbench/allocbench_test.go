@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,14 +17,6 @@ import (
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/draw"
 )
-
-// readText returns the text of a file.
-func readText(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	return string(text)
-}
 
 // fakeBytes is the memory of the fake device: more than any scenario needs.
 const fakeBytes = 1 << 40

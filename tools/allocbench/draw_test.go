@@ -24,7 +24,7 @@ func TestAssets(t *testing.T) {
 		t.Skip("slow")
 	}
 	dir := t.TempDir()
-	for line := range strings.Lines(readText(t, filepath.Join(assets, "README.md"))) {
+	for line := range strings.Lines(string(must.Read(t, filepath.Join(assets, "README.md")))) {
 		if args, found := strings.CutPrefix(strings.TrimSpace(line), "go run ./tools/allocbench "); found {
 			args = strings.NewReplacer("-plots assets/allocbench", "-plots "+dir, " assets/", " "+assets+"/").Replace(args)
 			if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard, nullMachine); err != nil {
@@ -37,8 +37,8 @@ func TestAssets(t *testing.T) {
 		t.Fatalf("the commands draw %q, there are %q", want, got)
 	}
 	for _, name := range want {
-		now, kept := readText(t, filepath.Join(dir, name)), readText(t, filepath.Join(assets, "allocbench", name))
-		if n := charttest.Differing(t, []byte(now), []byte(kept)); n > 20 {
+		now, kept := must.Read(t, filepath.Join(dir, name)), must.Read(t, filepath.Join(assets, "allocbench", name))
+		if n := charttest.Differing(t, now, kept); n > 20 {
 			t.Errorf("%s: %d pixels differ from assets: run the commands in assets/README.md again", name, n)
 		}
 	}

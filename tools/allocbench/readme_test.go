@@ -53,7 +53,7 @@ func (c comparison) run(more ...string) error {
 
 func (c comparison) replace(path, old, new string) {
 	c.t.Helper()
-	text := readText(c.t, path)
+	text := string(must.Read(c.t, path))
 	if !strings.Contains(text, old) {
 		c.t.Fatalf("%s has no %q:\n%s", path, old, text)
 	}
@@ -96,7 +96,7 @@ func TestTraces(t *testing.T) {
 // TestReadme checks the text between the marks and around them.
 func TestReadme(t *testing.T) {
 	c := newComparison(t)
-	text := readText(t, c.readme)
+	text := string(must.Read(t, c.readme))
 	if want := "# A\n\n" + draw.TableBegin + "| strategy | ns a call | training | worst of 2 trainings | median of 1 jobs | worst of them | pick it when |\n|---|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
 		t.Errorf("does not begin with %q:\n%s", want, text)
 	}

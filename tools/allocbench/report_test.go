@@ -33,7 +33,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout.String())
 	}
-	text := readText(t, page)
+	text := string(must.Read(t, page))
 	for _, want := range []string{
 		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "Not enough replays to tell which is faster: run at least 6.", "2.9 MiB in at most 2 blocks",
 		"the pool, placement tlsf", "over one replay of the trace",
@@ -73,7 +73,7 @@ func TestSince(t *testing.T) {
 			t.Errorf("%q: no %q in\n%s", args, want, out.String())
 		}
 	}
-	if text := readText(t, page); !strings.Contains(text, "What grew") || !strings.Contains(text, "6.0 MiB in before.csv, 12.0 MiB now") {
+	if text := string(must.Read(t, page)); !strings.Contains(text, "What grew") || !strings.Contains(text, "6.0 MiB in before.csv, 12.0 MiB now") {
 		t.Error("the page does not say what grew")
 	}
 	if err := run(t.Context(), []string{"-since", before}, io.Discard, io.Discard, nil); err == nil {
@@ -90,13 +90,13 @@ func TestWithoutGPU(t *testing.T) {
 		t.Errorf("%s is compared unasked:\n%s", bench.OnGPU, out)
 	}
 	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "6", "-allocator", "tlsf,slack 1/64,cuda,malloc", "-report", page)
-	if text := readText(t, page); !strings.Contains(text, "-quick makes too few calls to time them") || strings.Contains(text, "ns a call") {
+	if text := string(must.Read(t, page)); !strings.Contains(text, "-quick makes too few calls to time them") || strings.Contains(text, "ns a call") {
 		t.Error("the page shows times of -quick, or does not say why it has none")
 	}
 	if i := slices.IndexFunc(rows, func(r bench.Row) bool { return r.Allocator == bench.OnGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
 		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", bench.OnGPU, out)
 	}
-	_, lead, _ := strings.Cut(readText(t, page), "<h1>")
+	_, lead, _ := strings.Cut(string(must.Read(t, page)), "<h1>")
 	if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.Contains(lead, "of the 4.0 MiB that tlsf reserves are not live") {
 		t.Errorf("of what would help: %s", lead)
 	}
@@ -122,7 +122,7 @@ func TestReportErrors(t *testing.T) {
 	if err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf", "-report", page}, io.Discard, io.Discard, broken); err != nil {
 		t.Errorf("an allocator that fails: %v", err)
 	}
-	if text := readText(t, page); !strings.Contains(text, bench.ErrNoKernels.Error()) || !strings.Contains(text, "a note") {
+	if text := string(must.Read(t, page)); !strings.Contains(text, bench.ErrNoKernels.Error()) || !strings.Contains(text, "a note") {
 		t.Error("the page does not say that the allocator failed")
 	}
 }
@@ -161,7 +161,7 @@ func TestSegmentsAlone(t *testing.T) {
 			t.Errorf("the output has no %q:\n%s", want, out.String())
 		}
 	}
-	if text := readText(t, page); !strings.Contains(text, "no events") || strings.Contains(text, "What would help") {
+	if text := string(must.Read(t, page)); !strings.Contains(text, "no events") || strings.Contains(text, "What would help") {
 		t.Error("the page does not say that events are missing, or has what needs them")
 	}
 	for _, args := range []string{"-cards", "-csv " + page, "-export-rmm " + page} {

@@ -29,7 +29,7 @@ func TestDocuments(t *testing.T) {
 	for _, p := range pictures {
 		var b bytes.Buffer
 		must.OK(t, p.draw(&b, s))
-		kept := []byte(read(t, filepath.Join(s.dir, p.name+".png")))
+		kept := must.Read(t, filepath.Join(s.dir, p.name+".png"))
 		if n := charttest.Differing(t, b.Bytes(), kept); n > 20 {
 			t.Errorf("%d pixels of %s.png are out of date: run go run ./tools/figures", n, p.name)
 		}
@@ -63,13 +63,6 @@ func drawOnly(t *testing.T, file string) {
 	pictures = slices.DeleteFunc(slices.Clone(all), func(p picture) bool { return p.file != file })
 }
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	return string(text)
-}
-
 // copied returns a folder with copies of the documents and the measurements.
 func copied(t *testing.T) string {
 	t.Helper()
@@ -78,7 +71,7 @@ func copied(t *testing.T) string {
 	must.OK(t, err)
 	for _, file := range append(files, root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
 		to := filepath.Join(dir, strings.TrimPrefix(filepath.ToSlash(file), root))
-		must.OK(t, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, []byte(read(t, file)), 0o666))
+		must.OK(t, os.MkdirAll(filepath.Dir(to), 0o777), os.WriteFile(to, must.Read(t, file), 0o666))
 	}
 	return dir
 }
@@ -115,7 +108,7 @@ func TestCheck(t *testing.T) {
 			drawOnly(t, path.Base(c.file))
 			dir := copied(t)
 			file := filepath.Join(dir, c.file)
-			must.OK(t, os.WriteFile(file, []byte(strings.Replace(read(t, file), c.old, c.new, 1)), 0o666))
+			must.OK(t, os.WriteFile(file, []byte(strings.Replace(string(must.Read(t, file)), c.old, c.new, 1)), 0o666))
 			err := run([]string{"-check", "-root", dir}, io.Discard)
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want %q", err, c.err)
@@ -142,7 +135,7 @@ func TestSweep(t *testing.T) {
 		return run([]string{"-sweep", path}, io.Discard)
 	}
 	count := func(band int) int {
-		return colored(t, []byte(read(t, strings.TrimSuffix(path, "csv")+"png")), int(shareBands[band].color[1]-'0'))
+		return colored(t, must.Read(t, strings.TrimSuffix(path, "csv")+"png"), int(shareBands[band].color[1]-'0'))
 	}
 	const bare = "ours,tf32,100,100,2,1,10,784,6000,5\n" // from 40 %
 	must.OK(t, write(bare))

@@ -119,7 +119,7 @@ func TestDamaged(t *testing.T) {
 	c := Checkpoint{Weights: []*tensor.Dense{matrix(3, 2), matrix(2, 10)}}
 	path := filepath.Join(t.TempDir(), fileName)
 	must.OK(t, c.Save(path))
-	whole := traintest.Read(t, path)
+	whole := must.Read(t, path)
 	elements := 4 * (3*2 + 2*10)
 	for _, at := range []int{len(whole) - elements, len(whole) - 50, len(whole) - 1} {
 		damaged := bytes.Clone(whole)

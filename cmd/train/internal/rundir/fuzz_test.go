@@ -43,7 +43,7 @@ func rewritten(t *testing.T, r Run) string {
 	t.Helper()
 	f := &Folder{Dir: r.Dir, Facts: r.Facts}
 	must.OK(t, f.writeFacts())
-	return string(traintest.Read(t, filepath.Join(r.Dir, FactsFile)))
+	return string(must.Read(t, filepath.Join(r.Dir, FactsFile)))
 }
 
 // FuzzLogs takes any records and losses: they are refused in one line, or written back as they were
@@ -87,7 +87,7 @@ func relogged(t *testing.T, dir string, records []Record, losses []float32) stri
 		err = errors.Join(err, f.Add(r, nil))
 	}
 	must.OK(t, errors.Join(err, f.Carry(nil, losses), f.Finish()))
-	return string(traintest.Read(t, filepath.Join(dir, RecordsFile))) + string(traintest.Read(t, filepath.Join(dir, LossesFile)))
+	return string(must.Read(t, filepath.Join(dir, RecordsFile))) + string(must.Read(t, filepath.Join(dir, LossesFile)))
 }
 
 func checkOneLine(t *testing.T, err error) {

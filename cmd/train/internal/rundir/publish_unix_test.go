@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"mlpool/cmd/train/internal/traintest"
 	"mlpool/internal/must"
 )
 
@@ -38,7 +37,7 @@ func TestPublishAtOnce(t *testing.T) {
 		}
 		group.Wait()
 		for _, name := range []string{RecordsFile, LossesFile, ValLossesFile, ValAccsFile} {
-			shared := traintest.Read(t, filepath.Join(logDir, name))
+			shared := must.Read(t, filepath.Join(logDir, name))
 			if own, err := os.ReadFile(filepath.Join(logDir, Latest, name)); err != nil || !bytes.Equal(own, shared) {
 				t.Errorf("%s is %q, and that of latest %q, %v", name, shared, own, err)
 			}

@@ -76,9 +76,7 @@ func WriteConfig(t *testing.T, device, extra string, swaps ...string) (path, log
 
 func Lines(t *testing.T, path string) []string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(string(must.Read(t, path)), "\n"), "\n")
 }
 
 // OnText keeps what is written, and calls Do once it contains Text.
@@ -101,12 +99,11 @@ func (w *OnText) Write(p []byte) (int, error) {
 // SetConfig replaces a text in a config, which must contain it.
 func SetConfig(t *testing.T, path, old, new string) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	if !strings.Contains(string(text), old) {
+	text := string(must.Read(t, path))
+	if !strings.Contains(text, old) {
 		t.Fatalf("%s has no %q", path, old)
 	}
-	must.OK(t, os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666))
+	Write(t, path, strings.Replace(text, old, new, 1))
 }
 
 // Contents returns the files in a folder, at any depth, by their paths in it.
@@ -202,14 +199,6 @@ func NeedFile(t *testing.T, path string) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skip(err)
 	}
-}
-
-// Read returns what is in a file.
-func Read(t *testing.T, path string) []byte {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	return text
 }
 
 // WantFile fails the test unless a file has the text want.
