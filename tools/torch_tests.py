@@ -192,6 +192,8 @@ def main(argv: list[str]) -> int:
         return 0
     if not args.file.is_file():
         sys.exit(f"torch_tests: there is no file {args.file}")
+    if not args.csv.parent.is_dir():
+        sys.exit(f"torch_tests: the folder of {args.csv} does not exist")
     if not (library := args.mlpool / "mlpool" / "libmlpool.so").is_file():
         sys.exit(f"torch_tests: no {library}: make lib builds it; --mlpool names its folder")
     common.need("torch")
@@ -218,7 +220,10 @@ def main(argv: list[str]) -> int:
     where = common.gpu_and_driver() or "an unknown GPU"
     origin = (f"{where}, PyTorch {about['torch']}, CUDA {about['cuda']}, {datetime.date.today()}: "
               f"torch_tests.py {args.file.name} --select '{args.select}' --jobs {args.jobs} --timeout {args.timeout:g} --csv {args.csv.name}")
-    common.write_csv(args.csv, [NOTE, origin], COLUMNS, rows)
+    try:
+        common.write_csv(args.csv, [NOTE, origin], COLUMNS, rows)
+    except Failed as err:
+        sys.exit(f"torch_tests: {err}")
     native = [row for row in rows if row["native"] == "passed"]
     print(f"of {len(native)} tests that pass natively, {sum(row['mlpool'] == 'passed' for row in native)} pass on mlpool; "
           f"{sum(row['mlpool'] == 'died' for row in rows)} died")

@@ -86,6 +86,11 @@ class Run(script_tests.InFolder):
         })
         self.assertEqual(stdout.splitlines()[0], "of 4 tests that pass natively, 1 pass on mlpool; 2 died")
 
+    def test_no_folder(self) -> None:
+        Path("test_cuda.py").touch()
+        self.assertEqual(script_tests.run(torch_tests.main, "test_cuda.py", "--csv", "no/t.csv"),
+                         (1, "", ["torch_tests: the folder of no/t.csv does not exist"]))
+
 
 if __name__ == "__main__":
     unittest.main()
