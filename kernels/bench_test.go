@@ -2,13 +2,12 @@ package kernels_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"mlpool/internal/must"
 	"mlpool/internal/program"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
@@ -33,21 +32,13 @@ func BenchmarkKernels(b *testing.B) {
 
 func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 	s := newStream(b)
-	array := func(n int) uintptr {
-		p := malloc(b, 4*n)
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(math.Sin(float64(i*i))) / 32
-		}
-		try(b, s.Upload(p, bytesOf(x)))
-		return p
-	}
+	array := func(n int) uintptr { return waves(b, s, n) }
 	rounded := func(n int) (floats, values uintptr) {
 		if floats = array(n); p != kernels.BF16 {
 			return floats, 0
 		}
 		values = malloc(b, 2*n)
-		try(b, s.Round(p, values, floats, n))
+		must.OK(b, s.Round(p, values, floats, n))
 		return floats, values
 	}
 	values := func(n int) uintptr {
@@ -58,10 +49,8 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 	weights, copied := rounded(w * w)
 	losses, correct, dlogits, last, out := array(m), array(m), values(m*10), array(w*10), array(2)
 	long := malloc(b, busyBytes)
-	try(b, s.Fill(long, 0, busyBytes))
-	bytes := malloc(b, m*w)
-	labels, indices := malloc(b, 4*m), malloc(b, 4*m)
-	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(indices, 0, 4*m)))
+	bytes, labels, indices := malloc(b, m*w), malloc(b, 4*m), malloc(b, 4*m)
+	must.OK(b, s.Fill(long, 0, busyBytes), s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(indices, 0, 4*m))
 	c := kernels.Classifier{Loss: losses, Correct: correct, X: x, W: values(w * 10), Labels: bytes, Indices: indices, Rows: m, Classes: 10, K: w}
 	gemm := func(g kernels.GEMM) func() error { return func() error { return s.GEMM(p, g) } }
 	lastWgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: last, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
@@ -110,13 +99,13 @@ func BenchmarkClassifier(b *testing.B) {
 	ref.Round(rounded, values, most)
 	x, dx, w, losses := malloc(b, 4*most), malloc(b, 4*most), malloc(b, 4*16*12288), malloc(b, 4*18*8192)
 	labels, long := malloc(b, 4*8192), malloc(b, busyBytes)
-	try(b, errors.Join(s.Fill(labels, 0, 4*8192), s.Fill(long, 0, busyBytes)))
+	must.OK(b, s.Fill(labels, 0, 4*8192), s.Fill(long, 0, busyBytes))
 	for _, p := range []kernels.Precision{kernels.TF32, kernels.BF16} {
 		bytes := bytesOf(values)
 		if p == kernels.BF16 {
 			bytes = bytesOf(rounded)
 		}
-		try(b, errors.Join(s.Upload(x, bytes), s.Upload(w, bytes[:len(bytes)/most*16*12288])))
+		must.OK(b, s.Upload(x, bytes), s.Upload(w, bytes[:len(bytes)/most*16*12288]))
 		for _, shape := range []struct{ rows, classes int }{{64, 10}, {2048, 10}, {8192, 10}, {2048, 7}, {2048, 16}} {
 			for _, k := range []int{64, 784, 2048, 4096, 4098, 5120, 6144, 8192, 12288} {
 				c := kernels.Classifier{
@@ -139,7 +128,7 @@ func BenchmarkGEMMs(b *testing.B) {
 	fmt.Println("build:", program.Facts())
 	s := newStream(b)
 	arena, long := malloc(b, most), malloc(b, busyBytes)
-	try(b, s.Fill(long, 0, busyBytes))
+	must.OK(b, s.Fill(long, 0, busyBytes))
 	floats, rounded := make([]float32, block), make([]ref.BF16, block)
 	for i := range floats {
 		floats[i] = 2*rand.Float32() - 1
@@ -165,11 +154,11 @@ func BenchmarkGEMMs(b *testing.B) {
 						}))
 					}
 					for from := 0; from < at; from += len(values) {
-						try(b, s.Upload(arena+uintptr(from), values[:min(len(values), most-from)]))
+						must.OK(b, s.Upload(arena+uintptr(from), values[:min(len(values), most-from)]))
 					}
 					i := 0
 					launch := func() error { i++; return s.GEMM(p, gemms[i%len(gemms)]) }
-					try(b, launch()) // which loads the kernel
+					must.OK(b, launch()) // which loads the kernel
 					benchmarkKernel(b, s, long, 2*shape.batch*shape.width*shape.width, launch)
 				})
 			}
@@ -209,23 +198,22 @@ func hiddenGEMM(p kernels.Precision, name string, batch, width int, array func(b
 func benchmarkKernel(b *testing.B, s kernels.Stream, long uintptr, flops int, launch func() error) {
 	const n = 500
 	start, err := kernels.NewEvent()
-	try(b, err)
-	end, err := kernels.NewEvent()
-	try(b, err)
-	b.Cleanup(func() { try(b, errors.Join(start.Close(), end.Close())) })
+	end, err2 := kernels.NewEvent()
+	must.OK(b, err, err2)
+	b.Cleanup(func() { must.OK(b, start.Close(), end.Close()) })
 	var device, host time.Duration
 	for b.Loop() {
-		try(b, s.Synchronize())
+		must.OK(b, s.Synchronize())
 		busy(b, s, long)
-		try(b, start.Record(s))
+		must.OK(b, start.Record(s))
 		t := time.Now()
 		for range n {
-			try(b, launch())
+			must.OK(b, launch())
 		}
 		host += time.Since(t)
-		try(b, end.Record(s))
+		must.OK(b, end.Record(s))
 		d, err := end.Since(start)
-		try(b, err)
+		must.OK(b, err)
 		device += d
 	}
 	us := float64(device.Nanoseconds()) / 1e3 / float64(b.N) / n
@@ -242,7 +230,7 @@ func BenchmarkLaunch(b *testing.B) {
 	s := newStream(b)
 	p := malloc(b, 4)
 	for b.Loop() {
-		try(b, s.Activate(kernels.FP32, p, p, 1))
+		must.OK(b, s.Activate(kernels.FP32, p, p, 1))
 	}
-	try(b, s.Synchronize())
+	must.OK(b, s.Synchronize())
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -22,16 +23,11 @@ func TestBeside(t *testing.T) {
 					t.Skip("no such kernel here")
 				}
 				s := newStream(t)
-				g.A, g.B, g.C = malloc(t, 4*g.M*g.K), malloc(t, 4*g.K*g.N), malloc(t, 4*g.M*g.N)
-				fillWaves(t, s, g.A, g.M*g.K)
-				fillWaves(t, s, g.B, g.K*g.N)
+				g.A, g.B, g.C = waves(t, s, g.M*g.K), waves(t, s, g.K*g.N), malloc(t, 4*g.M*g.N)
 				var results [2][]float32
 				for i := range results {
-					try(t, s.Fill(g.C, 0xff, 4*g.M*g.N))
-					g.Beside = i > 0
-					try(t, s.GEMM(precision, g))
-					results[i] = make([]float32, g.M*g.N)
-					try(t, s.Download(bytesOf(results[i]), g.C))
+					g.Beside, results[i] = i > 0, make([]float32, g.M*g.N)
+					must.OK(t, s.Fill(g.C, 0xff, 4*g.M*g.N), s.GEMM(precision, g), s.Download(bytesOf(results[i]), g.C))
 				}
 				if !slices.Equal(results[0], results[1]) {
 					t.Error("other numbers")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -18,17 +19,11 @@ func TestChoose(t *testing.T) {
 	}
 	const m, n, k = 40, 48, 64
 	s := newStream(t)
-	a, b, c := malloc(t, 4*m*k), malloc(t, 4*k*n), malloc(t, 4*m*n)
-	fillWaves(t, s, a, m*k)
-	fillWaves(t, s, b, k*n)
-	g := kernels.GEMM{C: c, A: a, B: b, M: m, N: n, K: k}
+	g := kernels.GEMM{C: malloc(t, 4*m*n), A: waves(t, s, m*k), B: waves(t, s, k*n), M: m, N: n, K: k}
 	bits := func(p kernels.Precision, kernel string) []float32 {
 		t.Helper()
 		out := make([]float32, m*n)
-		try(t, kernels.Choose(p, g, kernel))
-		try(t, s.GEMM(p, g))
-		try(t, s.Download(bytesOf(out), c))
-		try(t, kernels.Choose(p, g, ""))
+		must.OK(t, kernels.Choose(p, g, kernel), s.GEMM(p, g), s.Download(bytesOf(out), g.C), kernels.Choose(p, g, ""))
 		return out
 	}
 	exact, rounded := bits(kernels.FP32, "simt"), bits(kernels.TF32, "")
@@ -50,10 +45,13 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func fillWaves(t *testing.T, s kernels.Stream, p uintptr, count int) {
-	f := make([]float32, count)
-	for i := range f {
-		f[i] = float32(math.Sin(float64(i*i))) / 16
+// waves returns n numbers on the GPU.
+func waves(t testing.TB, s kernels.Stream, n int) uintptr {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(i*i))) / 16
 	}
-	try(t, s.Upload(p, bytesOf(f)))
+	p := malloc(t, 4*n)
+	must.OK(t, s.Upload(p, bytesOf(x)))
+	return p
 }

@@ -1,7 +1,6 @@
 package kernels_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"mlpool/allocator/cudadriver"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -75,7 +75,7 @@ func TestStandIn(t *testing.T) {
 		return
 	}
 	d, err := kernels.Device()
-	try(t, err)
+	must.OK(t, err)
 	if got := fmt.Sprintf("%d.%d", d.Major, d.Minor); got != os.Getenv(want) {
 		t.Errorf("compute capability %s, want %s", got, os.Getenv(want))
 	}
@@ -100,14 +100,14 @@ func TestCompiledForOlder(t *testing.T) {
 	const n = 8
 	s := newStream(t)
 	p := malloc(t, 3*4*n*n)
-	try(t, s.Fill(p, 0, 3*4*n*n))
+	must.OK(t, s.Fill(p, 0, 3*4*n*n))
 	for precision, usable := range map[kernels.Precision]bool{kernels.FP32: true, kernels.TF32: false, kernels.TF32X3: false, kernels.BF16: false} {
 		launch := s.GEMM(precision, kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n})
 		if err := precision.Usable(); (err == nil) != usable || (launch == nil) != usable {
 			t.Errorf("%v: usable %v, launched %v", precision, err, launch)
 		}
 	}
-	try(t, s.Synchronize())
+	must.OK(t, s.Synchronize())
 }
 
 // TestClassifierSizes has inputs and classes whose weights fit the shared memory of few GPUs.
@@ -117,18 +117,18 @@ func TestClassifierSizes(t *testing.T) {
 	s := newStream(t)
 	x, w, label := malloc(t, 4*maxInputs), malloc(t, 4*maxClasses*maxInputs), malloc(t, 8)
 	dx, out := malloc(t, 4*maxInputs), malloc(t, 4*(2+maxClasses))
-	try(t, s.Fill(label, 0, 8))
+	must.OK(t, s.Fill(label, 0, 8))
 	for _, classes := range []int{1, 10, maxClasses} {
 		for _, k := range []int{1, 1024, 2048, maxInputs} {
 			ones, weights := slices.Repeat([]float32{1}, k), make([]float32, k*classes)
 			for i := range k {
 				weights[i*classes] = 1 / float32(k)
 			}
-			try(t, errors.Join(s.Upload(x, bytesOf(ones)), s.Upload(w, bytesOf(weights)), s.Classifier(kernels.FP32, kernels.Classifier{
+			must.OK(t, s.Upload(x, bytesOf(ones)), s.Upload(w, bytesOf(weights)), s.Classifier(kernels.FP32, kernels.Classifier{
 				Loss: out, Correct: out + 4, DLogits: out + 8, DX: dx, X: x, W: w, Labels: label, Indices: label + 4, Rows: 1, Classes: classes, K: k,
-			})))
+			}))
 			got, gradients := make([]float32, 2), make([]float32, k)
-			try(t, errors.Join(s.Download(bytesOf(got), out), s.Download(bytesOf(gradients), dx)))
+			must.OK(t, s.Download(bytesOf(got), out), s.Download(bytesOf(gradients), dx))
 			likely := math.E / (math.E + float64(classes-1)) // class 0, which has the logit 1, the others 0
 			if math.Abs(float64(got[0])+math.Log(likely)) > 1e-5 || got[1] != 1 {
 				t.Errorf("%d classes of %d inputs: loss %v, correct %v", classes, k, got[0], got[1])
@@ -156,7 +156,7 @@ func TestLoadedLater(t *testing.T) {
 	const n = 64
 	s := newStream(t)
 	p := malloc(t, 4*4*n*n)
-	try(t, s.Fill(p, 0, 4*4*n*n))
+	must.OK(t, s.Fill(p, 0, 4*4*n*n))
 	gemm := kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, Y: p + 12*n*n, M: n, N: n, K: n}
 	unaligned, wgrad := gemm, gemm
 	unaligned.K, wgrad.Layout = n-1, kernels.TN
@@ -170,17 +170,17 @@ func TestLoadedLater(t *testing.T) {
 		"Classifier":  func() error { return s.Classifier(kernels.FP32, classifier) },
 	}
 	free, _, err := cudadriver.Driver{}.MemInfo()
-	try(t, err)
+	must.OK(t, err)
 	rest, err := cudadriver.Driver{}.Malloc(free)
-	try(t, err)
+	must.OK(t, err)
 	for name, launch := range launches {
 		t.Run(name, func(t *testing.T) { want(t, launch(), 2) })
 	}
-	try(t, cudadriver.Driver{}.Free(rest))
+	must.OK(t, cudadriver.Driver{}.Free(rest))
 	for name, launch := range launches {
 		if err := launch(); err != nil {
 			t.Errorf("%s, once memory is free: %v", name, err)
 		}
 	}
-	try(t, s.Synchronize())
+	must.OK(t, s.Synchronize())
 }

@@ -1,10 +1,10 @@
 package kernels_test
 
 import (
-	"errors"
 	"math/rand/v2"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 	"mlpool/kernels/ref"
@@ -18,14 +18,9 @@ func TestExchangeOfOne(t *testing.T) {
 	const most, times = 64 * 40_001, 3
 	s := newStream(t)
 	addr, _, err := kernels.NewIPC(kernels.ExchangeFlags + (2*4+2)*most)
-	try(t, err)
-	abort, err := kernels.NewAbortFlag()
-	try(t, err)
-	t.Cleanup(func() {
-		if err := errors.Join(s.Synchronize(), kernels.FreeIPC(addr), abort.Free()); err != nil {
-			t.Error(err)
-		}
-	})
+	abort, err2 := kernels.NewAbortFlag()
+	must.OK(t, err, err2)
+	t.Cleanup(func() { must.OK(t, s.Synchronize(), kernels.FreeIPC(addr), abort.Free()) })
 	e := kernels.Exchange{Memory: []uintptr{addr}, Weights: kernels.ExchangeFlags, Updates: kernels.ExchangeFlags + 4*most, Abort: abort}
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) []float32 {
@@ -40,16 +35,14 @@ func TestExchangeOfOne(t *testing.T) {
 		w, x, got, inBF16 := random(n), random(n), make([]float32, n), make([]ref.BF16, n)
 		if e.Rounded = 0; i >= len(sizes) {
 			e.Rounded = e.Updates + 4*most
-			try(t, s.Fill(addr+uintptr(e.Rounded), 0, 2*n))
+			must.OK(t, s.Fill(addr+uintptr(e.Rounded), 0, 2*n))
 		}
-		try(t, s.Upload(addr+uintptr(e.Weights), bytesOf(w)))
-		try(t, s.Upload(addr+uintptr(e.Updates), bytesOf(x)))
+		must.OK(t, s.Upload(addr+uintptr(e.Weights), bytesOf(w)), s.Upload(addr+uintptr(e.Updates), bytesOf(x)))
 		e.N = n
 		for range times {
-			try(t, s.Exchange(e))
+			must.OK(t, s.Exchange(e))
 		}
-		try(t, s.Download(bytesOf(got), addr+uintptr(e.Weights)))
-		try(t, s.Download(bytesOf(inBF16), addr+uintptr(e.Rounded)))
+		must.OK(t, s.Download(bytesOf(got), addr+uintptr(e.Weights)), s.Download(bytesOf(inBF16), addr+uintptr(e.Rounded)))
 		for i, v := range got {
 			for range times {
 				w[i] += x[i]

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"mlpool/allocator/cudadriver"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -79,7 +80,7 @@ func TestParsePrecision(t *testing.T) {
 func TestDevice(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
-	try(t, err)
+	must.OK(t, err)
 	t.Logf("%+v", d)
 	if d.Name == "" || d.Major == 0 || d.SMs == 0 || d.Memory == 0 || d.DriverVersion == 0 || d.RuntimeVersion == 0 {
 		t.Errorf("something is missing in %+v", d)
@@ -99,14 +100,6 @@ func TestToolkit(t *testing.T) {
 	}
 }
 
-// try makes tests of calls that should not fail short.
-func try(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // want checks an error's code.
 func want(t *testing.T, err error, code int) {
 	t.Helper()
@@ -118,15 +111,15 @@ func want(t *testing.T, err error, code int) {
 
 func newStream(t testing.TB) kernels.Stream {
 	s, err := kernels.NewStream()
-	try(t, err)
-	t.Cleanup(func() { try(t, s.Close()) })
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
 
 func malloc(t testing.TB, bytes int) uintptr {
 	p, err := cudadriver.Driver{}.Malloc(int64(bytes))
-	try(t, err)
-	t.Cleanup(func() { try(t, cudadriver.Driver{}.Free(p)) })
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, cudadriver.Driver{}.Free(p)) })
 	return p
 }
 
@@ -139,37 +132,28 @@ func TestErrorsDoNotStay(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	s := newStream(t)
 	p := malloc(t, 4096)
-	works := func() {
+	fails := func(err error) {
 		t.Helper()
-		try(t, s.Activate(kernels.FP32, p, p, 16))
-		try(t, s.Synchronize())
+		want(t, err, 1)
+		must.OK(t, s.Activate(kernels.FP32, p, p, 16), s.Synchronize())
 	}
-	try(t, s.Fill(p, 0, 4096))
-	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: -1, N: 4, K: 4}), 1)
-	works()
-	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30}), 1) // more tiles than a grid has CTAs
-	works()
-	want(t, s.Softmax(p, p, 4, -4), 1)
-	works()
-	want(t, s.GEMM(kernels.FP32, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.Activate, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
-	works()
-	want(t, s.DgradWgrad(kernels.FP32, kernels.GEMM{Layout: kernels.NT, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
-	works()
-	want(t, s.GroupedGEMM(kernels.FP32, []kernels.GEMM{{C: p, A: p, B: p, M: 1, N: 1, K: 1}}), 1)
-	works()
-	want(t, s.GroupedGEMM(kernels.FP32, make([]kernels.GEMM, kernels.MaxGroup+1)), 1)
-	works()
-	want(t, s.Classifier(kernels.FP32, kernels.Classifier{Loss: p, Correct: p, X: p, W: p, Labels: p, Indices: p, Rows: 1, Classes: 17, K: 1}), 1)
-	works()
-	want(t, s.ReduceLoss(p, p, p, 1, 0), 1)
-	works()
+	must.OK(t, s.Fill(p, 0, 4096))
+	fails(s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: -1, N: 4, K: 4}))
+	fails(s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30})) // more tiles than a grid has CTAs
+	fails(s.Softmax(p, p, 4, -4))
+	fails(s.GEMM(kernels.FP32, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.Activate, C: p, A: p, B: p, M: 1, N: 1, K: 1}))
+	fails(s.DgradWgrad(kernels.FP32, kernels.GEMM{Layout: kernels.NT, C: p, A: p, B: p, M: 1, N: 1, K: 1}))
+	fails(s.GroupedGEMM(kernels.FP32, []kernels.GEMM{{C: p, A: p, B: p, M: 1, N: 1, K: 1}}))
+	fails(s.GroupedGEMM(kernels.FP32, make([]kernels.GEMM, kernels.MaxGroup+1)))
+	fails(s.Classifier(kernels.FP32, kernels.Classifier{Loss: p, Correct: p, X: p, W: p, Labels: p, Indices: p, Rows: 1, Classes: 17, K: 1}))
+	fails(s.ReduceLoss(p, p, p, 1, 0))
 }
 
 // TestFusesWgrad says of which dgrads there is a kernel with their wgrad.
 func TestFusesWgrad(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
-	try(t, err)
+	must.OK(t, err)
 	tma := d.Major == 9 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
 	const ctas = 2 * 2048 / 32 // of the dgrad below: in 3xtf32 nearly one for each SM is needed
 	oneWave := ctas <= d.SMs && 10*ctas >= 9*d.SMs
@@ -199,7 +183,7 @@ func hasWarpgroup(d kernels.Info) bool {
 func TestWantsTransposed(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
-	try(t, err)
+	must.OK(t, err)
 	warpgroup := hasWarpgroup(d)
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: 1 << 12, A: 1 << 12, B: 1 << 12, M: 2048, N: 2048, K: 1024}
 	answers(t, kernels.WantsTransposed, wgrad, []answer{
@@ -265,14 +249,14 @@ func TestNewThreads(t *testing.T) {
 			}
 		}
 	}
-	try(t, s.Synchronize())
+	must.OK(t, s.Synchronize())
 }
 
 // busy queues about 10 ms of work: GEMMs of 4096×4096 matrices.
 func busy(t testing.TB, s kernels.Stream, p uintptr) {
 	const n = 4096
 	for range 2 {
-		try(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n}))
+		must.OK(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n}))
 	}
 }
 
@@ -282,18 +266,16 @@ func TestEvents(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
 	s := newStream(t)
 	p := malloc(t, busyBytes)
-	try(t, s.Fill(p, 0, busyBytes))
+	must.OK(t, s.Fill(p, 0, busyBytes))
 	start, err := kernels.NewEvent()
-	try(t, err)
-	end, err := kernels.NewEvent()
-	try(t, err)
-	try(t, start.Record(s))
+	end, err2 := kernels.NewEvent()
+	must.OK(t, err, err2, start.Record(s))
 	busy(t, s, p)
-	try(t, end.Record(s))
+	must.OK(t, end.Record(s))
 	took, err := end.Since(start)
-	try(t, err)
+	must.OK(t, err)
 	if took < 100*time.Microsecond || took > 10*time.Second {
 		t.Errorf("274 GFLOP took %v", took)
 	}
-	try(t, errors.Join(start.Close(), end.Close()))
+	must.OK(t, start.Close(), end.Close())
 }

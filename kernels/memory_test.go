@@ -1,14 +1,14 @@
 package kernels_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"mlpool/allocator"
-	"mlpool/allocator/cudadriver"
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 	"mlpool/kernels/ref"
@@ -20,18 +20,7 @@ func TestWords(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const bytes = 40 << 20
 	var filler kernels.Filler
-	var d cudadriver.Driver
-	s, err := kernels.NewStream()
-	try(t, err)
-	addr, err := d.Malloc(bytes)
-	if err != nil {
-		t.Fatal(errors.Join(err, s.Close()))
-	}
-	defer func() {
-		if err := errors.Join(s.Close(), d.Free(addr)); err != nil {
-			t.Error(err)
-		}
-	}()
+	s, addr := newStream(t), malloc(t, bytes)
 	differing := func(from, length, want int64, value uint32) {
 		t.Helper()
 		if n, err := filler.Differing(addr+uintptr(from), value, length, s.Handle()); n != want || err != nil {
@@ -69,7 +58,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("Spin(%d): no error", cycles)
 		}
 	}
-	try(t, errors.Join(s.Spin(0), s.Spin(1000), s.Synchronize()))
+	must.OK(t, s.Spin(0), s.Spin(1000), s.Synchronize())
 }
 
 // TestMove moves words twice. What the second kernel reads early it must not have from the first, but may
@@ -78,7 +67,7 @@ func TestMove(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const n = 3000
 	device, err := kernels.Device()
-	try(t, err)
+	must.OK(t, err)
 	hostile := kerneltest.Emulated() && device.Major >= 9 // where there is PDL
 	s := newStream(t)
 	p := malloc(t, 4*4*n)
@@ -89,14 +78,11 @@ func TestMove(t *testing.T) {
 	a, b, c, d := p, p+4*n, p+8*n, p+12*n
 	for _, early := range []bool{false, true} {
 		for _, between := range []bool{false, true} {
-			try(t, s.Fill(p, 0, 4*4*n))
-			try(t, s.Upload(a, bytesOf(x)))
-			try(t, s.Move(b, a, 4*n, false))
+			must.OK(t, s.Fill(p, 0, 4*4*n), s.Upload(a, bytesOf(x)), s.Move(b, a, 4*n, false))
 			if between {
-				try(t, s.Move(d, a, 4*n, false))
+				must.OK(t, s.Move(d, a, 4*n, false))
 			}
-			try(t, s.Move(c, b, 4*n, early))
-			try(t, s.Download(bytesOf(got), c))
+			must.OK(t, s.Move(c, b, 4*n, early), s.Download(bytesOf(got), c))
 			switch right := slices.Equal(got, x); {
 			case !right && (!early || between):
 				t.Errorf("early %v, with another kernel between %v: other words arrived", early, between)
@@ -108,43 +94,27 @@ func TestMove(t *testing.T) {
 	for _, wrong := range []error{s.Move(a+2, b, 4, false), s.Move(a, b+2, 4, false), s.Move(a, b, 6, false), s.Move(a, b, -4, false)} {
 		want(t, wrong, 1)
 	}
-	try(t, s.Move(a, b, 0, false))
+	must.OK(t, s.Move(a, b, 0, false))
 }
 
 // Several goroutines compare on streams that may share a place to count in.
 func TestDifferingConcurrently(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const workers, rounds, words = 8, 50, 1 << 16
-	errs := make(chan error, workers)
-	for w := range workers {
-		go func() {
-			errs <- func() error {
-				var d cudadriver.Driver
-				var filler kernels.Filler
-				s, err := kernels.NewStream()
-				if err != nil {
-					return err
+	var filler kernels.Filler
+	var all sync.WaitGroup
+	for w := range int64(workers) {
+		s, addr := newStream(t), malloc(t, 4*words)
+		all.Go(func() {
+			for range rounds {
+				err := errors.Join(filler.Fill(addr, 1, 4*words, s.Handle()), filler.Fill(addr, 2, 4*w, s.Handle()))
+				if n, err2 := filler.Differing(addr, 1, 4*words, s.Handle()); n != w || err != nil || err2 != nil {
+					t.Errorf("%d words differ, want %d; errors %v, %v", n, w, err, err2)
 				}
-				addr, err := d.Malloc(4 * words)
-				if err != nil {
-					return errors.Join(err, s.Close())
-				}
-				for range rounds {
-					err = errors.Join(err, filler.Fill(addr, 1, 4*words, s.Handle()), filler.Fill(addr, 2, int64(4*w), s.Handle()))
-					n, e := filler.Differing(addr, 1, 4*words, s.Handle())
-					if err = errors.Join(err, e); n != int64(w) && err == nil {
-						err = errors.New("wrong count")
-					}
-				}
-				return errors.Join(err, s.Close(), d.Free(addr))
-			}()
-		}()
+			}
+		})
 	}
-	for range workers {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
+	all.Wait()
 }
 
 // TestChecksum compares with the reference: another bit, or the same bits elsewhere, are
@@ -168,16 +138,8 @@ func TestChecksum(t *testing.T) {
 	note("a negative zero", x)
 	note("a part", x[:100_002])
 	kerneltest.RequireGPU(t)
-	s, err := kernels.NewStream()
-	try(t, err)
-	var d cudadriver.Driver
-	addr, err := d.Malloc(4 * int64(len(x)))
-	try(t, err)
-	raw := make([]byte, 4*len(x))
-	for i, v := range x {
-		binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(v))
-	}
-	try(t, s.Upload(addr, raw))
+	s, addr := newStream(t), malloc(t, 4*len(x))
+	must.OK(t, s.Upload(addr, bytesOf(x)))
 	for _, n := range []int{0, 1, 9, 4096, len(x)} {
 		if sum, err := s.Checksum(addr, 4*int64(n)); sum != ref.Checksum(x[:n]) || err != nil {
 			t.Errorf("%d numbers: %016x, %v, want %016x", n, sum, err, ref.Checksum(x[:n]))
@@ -186,5 +148,4 @@ func TestChecksum(t *testing.T) {
 	if _, err := s.Checksum(addr, 3); err == nil {
 		t.Error("a checksum of 3 bytes")
 	}
-	try(t, errors.Join(d.Free(addr), s.Close()))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -44,7 +45,7 @@ var splitKCases = []splitKCase{
 func TestWgradSplitK(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
-	try(t, err)
+	must.OK(t, err)
 	for _, c := range splitKCases {
 		if c.sms != d.SMs || !hasWarpgroup(d) {
 			continue
@@ -69,16 +70,14 @@ func (c splitKCase) run(t *testing.T) {
 		if wants := kernels.WantsTransposed(c.precision, g); wants != (c.n%4 == 0) {
 			t.Errorf("by warpgroup MMA: %v", wants)
 		}
-		try(t, s.Upload(g.A, bytesOf(c.operand(c.m))))
-		try(t, s.Upload(g.B, bytesOf(c.operand(c.n))))
-		try(t, s.Transpose(g.T, g.B, c.k, c.n))
-		try(t, s.Fill(g.C, 0, 4*c.m*c.n))
+		must.OK(t, s.Upload(g.A, bytesOf(c.operand(c.m))), s.Upload(g.B, bytesOf(c.operand(c.n))),
+			s.Transpose(g.T, g.B, c.k, c.n), s.Fill(g.C, 0, 4*c.m*c.n))
 		group = append(group, g)
 	}
-	try(t, s.GroupedGEMM(c.precision, group))
+	must.OK(t, s.GroupedGEMM(c.precision, group))
 	for i, g := range group {
 		got := make([]float32, c.m*c.n)
-		try(t, s.Download(bytesOf(got), g.C))
+		must.OK(t, s.Download(bytesOf(got), g.C))
 		for j, v := range got {
 			x, y := j/c.n, j%c.n
 			ctas := c.share(i, x/wgradTile, y/wgradTile)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -15,7 +16,7 @@ import (
 // of SMs.
 func TestTensorCores(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	try(t, kernels.TF32.Usable())
+	must.OK(t, kernels.TF32.Usable())
 	const many = 5 // more rows or columns of tiles than a GPU with few SMs takes at once
 	s := newStream(t)
 	for _, c := range []struct {
@@ -53,11 +54,9 @@ func multiplyOnes(t *testing.T, s kernels.Stream, p kernels.Precision, layout ke
 		a = float32(math.Inf(1))
 	}
 	g := kernels.GEMM{Layout: layout, C: malloc(t, 4*m*n), A: malloc(t, 4*m*k), B: malloc(t, 4*k*n), M: m, N: n, K: k, Alpha: 1}
-	try(t, s.Upload(g.A, bytesOf(slices.Repeat([]float32{a}, m*k))))
-	try(t, s.Upload(g.B, bytesOf(slices.Repeat([]float32{1}, k*n))))
-	try(t, s.GEMM(p, g))
 	c := make([]float32, m*n)
-	try(t, s.Download(bytesOf(c), g.C))
+	must.OK(t, s.Upload(g.A, bytesOf(slices.Repeat([]float32{a}, m*k))), s.Upload(g.B, bytesOf(slices.Repeat([]float32{1}, k*n))),
+		s.GEMM(p, g), s.Download(bytesOf(c), g.C))
 	return c[m*n-1]
 }
 
