@@ -1,8 +1,6 @@
 package kerneltest
 
-import (
-	"mlpool/kernels"
-)
+import "mlpool/kernels"
 
 // candidates checks GEMMs with each kernel that can compute them, whatever the table prefers.
 func (s *suite) candidates() {
@@ -43,10 +41,7 @@ func (s *suite) withKernel(g kernels.GEMM, name string) {
 	}()
 	failed := s.t.Failed()
 	for _, exact := range []bool{true, false} {
-		o := s.operands(g, g.M, g.N, g.K, exact)
-		c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out, o.rounded}, o.in...)}
-		s.do(c, 2)
-		s.compare(c, o)
+		s.single(s.operands(g, g.M, g.N, g.K, exact), false)
 	}
 	if s.t.Failed() && !failed {
 		s.t.Errorf("the GEMMs above were computed by kernel %s", name)

@@ -10,6 +10,10 @@ import (
 
 // classifierOp is [kernels.Stream.Classifier]; the arrays are its addresses, in order.
 func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
+	early := []int{6, 7}
+	if prefetch&kernels.PrefetchB != 0 {
+		early = append(early, 5)
+	}
 	return op{
 		name: fmt.Sprintf("Classifier[%d,%d,%d] prefetch=%d", rows, classes, k, prefetch),
 		launch: func(d cuda, p []uintptr) error {
@@ -18,7 +22,7 @@ func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
 				Rows: rows, Classes: classes, K: k, Prefetch: prefetch,
 			})
 		},
-		early: classifierEarly(prefetch),
+		early: early,
 		ref: func(a arrays) {
 			a.write(0, func(dlogits []float32) {
 				a.write(1, func(dx []float32) {
@@ -27,14 +31,6 @@ func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
 			})
 		},
 	}
-}
-
-// classifierEarly is W, if it is prefetched, the labels and the indices.
-func classifierEarly(prefetch kernels.Prefetch) []int {
-	if prefetch&kernels.PrefetchB != 0 {
-		return []int{5, 6, 7}
-	}
-	return []int{6, 7}
 }
 
 // classifiers checks all combinations of some rows, classes and lengths.

@@ -7,7 +7,7 @@ import (
 	"mlpool/kernels/ref"
 )
 
-// gemmOp is [kernels.Stream.GEMM] of g; the arrays are its C, Rounded, A, B, Y and Indices.
+// gemmOp is [kernels.Stream.GEMM] of g; the arrays are its C, Rounded, A, B, Y, Indices and T.
 func gemmOp(g kernels.GEMM) op {
 	return op{
 		name:   fmt.Sprintf("GEMM%+v", g),
@@ -18,12 +18,12 @@ func gemmOp(g kernels.GEMM) op {
 }
 
 // groupOp is [kernels.Stream.GroupedGEMM]; the arrays are the C of each, then the Rounded of each, then
-// A, B, Y and Indices of the first, of the second, ...
+// A, B, Y, Indices and T of the first, of the second, ...
 func groupOp(group []kernels.GEMM) op {
 	n := len(group)
 	var all []int
 	for i, g := range group {
-		in := 2*n + 4*i
+		in := 2*n + 5*i
 		all = append(all, early(g, []int{i, in, in + 1, in + 2, in + 3})...)
 	}
 	return op{
@@ -32,13 +32,13 @@ func groupOp(group []kernels.GEMM) op {
 		launch: func(d cuda, p []uintptr) error {
 			all := make([]kernels.GEMM, n)
 			for i, g := range group {
-				all[i] = placed(g, p[i], p[n+i], p[2*n+4*i:])
+				all[i] = placed(g, p[i], p[n+i], p[2*n+5*i:])
 			}
 			return d.s.GroupedGEMM(d.precision, all)
 		},
 		ref: func(a arrays) {
 			for i, g := range group {
-				reference(g, arrays{a[i], a[n+i]}, a[2*n+4*i:])
+				reference(g, arrays{a[i], a[n+i]}, a[2*n+5*i:])
 			}
 		},
 	}
@@ -50,7 +50,7 @@ func dgradWgradOp(g kernels.GEMM) op {
 		name:  fmt.Sprintf("DgradWgrad%+v", g),
 		early: early(g, []int{0, 3, 1, 4}),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.DgradWgrad(d.precision, placed(g, p[0], p[2], []uintptr{p[3], p[1], p[4], 0}))
+			return d.s.DgradWgrad(d.precision, placed(g, p[0], p[2], []uintptr{p[3], p[1], p[4], 0, 0}))
 		},
 		ref: func(a arrays) {
 			b := a[1]
@@ -86,9 +86,9 @@ func early(g kernels.GEMM, at []int) (all []int) {
 	return all
 }
 
-// placed is g with its addresses: of C and Rounded, and of A, B, Y and Indices.
+// placed is g with its addresses: of C and Rounded, and of A, B, Y, Indices and T.
 func placed(g kernels.GEMM, c, rounded uintptr, in []uintptr) kernels.GEMM {
-	g.C, g.Rounded, g.A, g.B, g.Y, g.Indices = c, rounded, in[0], in[1], in[2], in[3]
+	g.C, g.Rounded, g.A, g.B, g.Y, g.Indices, g.T = c, rounded, in[0], in[1], in[2], in[3], in[4]
 	return g
 }
 

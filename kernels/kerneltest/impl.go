@@ -109,23 +109,18 @@ func RequireRealGPU(t testing.TB) {
 // CUDA returns a function that makes an Impl: a stream with device memory, whose GEMMs have the given
 // precision.
 func CUDA(p kernels.Precision) func(testing.TB) Impl {
-	return func(t testing.TB) Impl { return newCUDA(t, p) }
-}
-
-func newCUDA(t testing.TB, p kernels.Precision) Impl {
-	RequireGPU(t)
-	if err := p.Usable(); err != nil {
-		t.Skip(err)
+	return func(t testing.TB) Impl {
+		RequireGPU(t)
+		if err := p.Usable(); err != nil {
+			t.Skip(err)
+		}
+		s, err := kernels.NewStream()
+		area, err2 := cudadriver.Driver{}.Malloc(2 * areaBytes)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return cuda{s, p, area}
 	}
-	s, err := kernels.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	area, err := cudadriver.Driver{}.Malloc(2 * areaBytes)
-	if err != nil {
-		t.Fatal(errors.Join(err, s.Close()))
-	}
-	return cuda{s, p, area}
 }
 
 const areaBytes = 256 << 20
@@ -155,7 +150,7 @@ func (d cuda) Do(c Call) error {
 			if c.unaligned {
 				p[i] += 4
 			}
-			next += rounded(len(bytesOf(x)) + 256)
+			next += uintptr(len(bytesOf(x))+256+255) &^ 255 // with a gap
 		}
 	}
 	marked := make([]byte, 256)
@@ -198,9 +193,6 @@ func (d cuda) Do(c Call) error {
 	}
 	return err
 }
-
-// rounded is the next multiple of 256.
-func rounded(n int) uintptr { return uintptr(n+255) &^ 255 }
 
 func bytesOf(x any) []byte {
 	switch x := x.(type) {

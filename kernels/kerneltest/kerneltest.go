@@ -9,26 +9,15 @@ import (
 
 // Run runs the suite on the result of newImpl, whose GEMMs have a tolerance. See Seed.
 func Run(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
-	one := func(name string, f func(*suite)) {
-		t.Run(name, func(t *testing.T) {
-			s := newSuite(t, newImpl(t), seed(t))
-			s.tolerance = tolerance
-			defer s.close()
-			f(s)
-		})
-	}
 	RunGEMM(t, newImpl, tolerance)
-	one("Elementwise", (*suite).elementwise)
-	one("Softmax", (*suite).softmaxes)
-	one("Classifier", (*suite).classifiers)
-	one("ReduceLoss", (*suite).reduceLosses)
-	one("Gather", (*suite).gathers)
-	one("Empty", (*suite).empty)
+	runParts(t, newImpl, tolerance, map[string]func(*suite){
+		"Elementwise": (*suite).elementwise, "Softmax": (*suite).softmaxes, "Classifier": (*suite).classifiers,
+		"ReduceLoss": (*suite).reduceLosses, "Gather": (*suite).gathers, "Empty": (*suite).empty,
+	})
 	t.Run("Concurrent", func(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range uint64(6) {
-			s := newSuite(t, newImpl(t), seed(t)+i)
-			s.tolerance = tolerance
+			s := newSuite(t, newImpl(t), seed(t)+i, tolerance)
 			rounds := 10
 			if s.slow() {
 				rounds = 3
@@ -51,20 +40,19 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 // RunGEMM runs the part of the suite that is on GEMMs: the sizes that training meets
 // in test Large, some for a checker that is slow in test Few.
 func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
-	for name, f := range map[string]func(*suite){
-		"Large": (*suite).largeGEMMs, "Small": (*suite).smallGEMMs, "Few": (*suite).fewGEMMs,
-		"Groups": (*suite).groups, "DgradWgrad": (*suite).dgradWgrads, "Transposed": (*suite).transposes,
-		"Order": (*suite).orders, "Candidates": (*suite).candidates, "Empty": (*suite).emptyGEMMs,
-	} {
-		t.Run("GEMM"+name, func(t *testing.T) {
-			impl := newImpl(t)
-			s := newSuite(t, impl, seed(t))
-			s.tolerance = tolerance
+	runParts(t, newImpl, tolerance, map[string]func(*suite){
+		"GEMMLarge": (*suite).largeGEMMs, "GEMMSmall": (*suite).smallGEMMs, "GEMMFew": (*suite).fewGEMMs,
+		"GEMMGroups": (*suite).groups, "GEMMDgradWgrad": (*suite).dgradWgrads, "GEMMTransposed": (*suite).transposes,
+		"GEMMOrder": (*suite).orders, "GEMMCandidates": (*suite).candidates, "GEMMEmpty": (*suite).emptyGEMMs,
+	})
+}
+
+func runParts(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64, parts map[string]func(*suite)) {
+	for name, part := range parts {
+		t.Run(name, func(t *testing.T) {
+			s := newSuite(t, newImpl(t), seed(t), tolerance)
 			defer s.close()
-			if name == "Large" && s.slow() {
-				t.Skip("takes minutes on an emulated GPU, and package ref computes all sizes alike")
-			}
-			f(s)
+			part(s)
 		})
 	}
 }

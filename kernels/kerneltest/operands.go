@@ -16,7 +16,7 @@ type operands struct {
 	g       kernels.GEMM
 	out     any    // C
 	rounded any    // Rounded, or nil
-	in      arrays // A, B, Y, Indices
+	in      arrays // A, B, Y, Indices, T
 	want    []float64
 	exact   bool // the sums are
 }
@@ -30,7 +30,7 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 	g.Prefetch = kernels.Prefetch(s.r.IntN(8))
 	// Some of those that may have pixels have.
 	g.Pixels = g.Layout != kernels.NT && g.Indices == 0 && s.r.IntN(4) == 0
-	o := operands{g: g, out: output(m * n), want: make([]float64, m*n), in: make(arrays, 4), exact: exact}
+	o := operands{g: g, out: output(m * n), want: make([]float64, m*n), in: make(arrays, 5), exact: exact}
 	if g.Epilogue == kernels.Activate || g.Epilogue == kernels.ActivateBackward {
 		o.out = s.outputValues(m * n)
 	}
@@ -146,7 +146,7 @@ const bf16Sums = 1e-4
 func (s *suite) unbiased(c Call, o operands, out []float32, tolerance float64) {
 	s.t.Helper()
 	many := min(o.g.M*o.g.N, o.g.M*o.g.K, o.g.K*o.g.N) >= 10000 // roundings of operands, too: of a few the mean is not 0
-	if _, onGPU := s.impl.(cuda); !many || onGPU && !Emulated() {
+	if !many || s.onGPU() && !Emulated() {
 		return
 	}
 	var bias, size float64

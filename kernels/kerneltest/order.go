@@ -78,7 +78,7 @@ func (s *suite) orders() {
 	} {
 		g := kernels.GEMM{Layout: z.layout, M: z.m, N: z.n, K: z.k, Alpha: 1}
 		a, rows := s.exponents(g)
-		c := Call{op: gemmOp(g), arrays: arrays{output(z.m * z.n), nil, s.values(a), s.values(ones(z.n * z.k)), nil, nil}}
+		c := Call{op: gemmOp(g), arrays: arrays{output(z.m * z.n), nil, s.values(a), s.values(ones(z.n * z.k)), nil, nil, nil}}
 		s.inOrder(c, rows, z.n)
 	}
 	if g := dgrad; d.precision == kernels.TF32 {

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -57,8 +58,8 @@ type suite struct {
 	bf16      bool // values are
 }
 
-func newSuite(t *testing.T, impl Impl, seed uint64) *suite {
-	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed, Tolerance, impl.values() == kernels.BF16}
+func newSuite(t *testing.T, impl Impl, seed uint64, tolerance float64) *suite {
+	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed, tolerance, impl.values() == kernels.BF16}
 }
 
 func (s *suite) close() {
@@ -70,9 +71,6 @@ func (s *suite) close() {
 // slow reports whether the suite should leave out sizes that only a GPU computes fast: on an emulated one
 // they take minutes, and package ref has no tiles that they would fill.
 func (s *suite) slow() bool { return !s.onGPU() || Emulated() }
-
-// emulated reports whether the suite tests an emulated GPU.
-func (s *suite) emulated() bool { return s.onGPU() && Emulated() }
 
 // onGPU reports whether the suite tests kernels, on a real or an emulated GPU.
 func (s *suite) onGPU() bool {
@@ -224,17 +222,7 @@ func clone(a arrays) arrays {
 
 // same compares bits.
 func same(a, b any) bool {
-	switch a := a.(type) {
-	case []float32:
-		return slices.EqualFunc(a, b.([]float32), func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
-	case []ref.BF16:
-		return slices.Equal(a, b.([]ref.BF16))
-	case []int32:
-		return slices.Equal(a, b.([]int32))
-	case []uint8:
-		return slices.Equal(a, b.([]uint8))
-	}
-	return a == nil && b == nil
+	return a == nil || bytes.Equal(bytesOf(a), bytesOf(b))
 }
 
 // near checks that got, without its guard, is want within tolerance of

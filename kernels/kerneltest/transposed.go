@@ -26,43 +26,13 @@ func dgradTransposedOp(g kernels.GEMM) op {
 		name:  fmt.Sprintf("GEMM%+v with T", g),
 		early: early(g, []int{0, 2, 3, 4}),
 		launch: func(d cuda, p []uintptr) error {
-			g := placed(g, p[0], 0, []uintptr{p[2], p[3], p[4], 0})
-			g.T = p[1]
-			return d.s.GEMM(d.precision, g)
+			return d.s.GEMM(d.precision, placed(g, p[0], 0, []uintptr{p[2], p[3], p[4], 0, p[1]}))
 		},
 		ref: func(a arrays) {
 			reference(g, arrays{a[0], nil}, arrays{a[2], a[3], a[4], nil})
 			ref.Transpose(a.f32(1), a.f32(0), g.M, g.N, kernels.TransposedStride(g.M))
 		},
 		clear: func(a arrays) { clearPadding(a.f32(1), g.M, g.N) },
-	}
-}
-
-// wgradsTransposedOp is [kernels.Stream.GroupedGEMM] of TN with T; the arrays are the C of
-// each, then A, B and T of the first, of the second, ...
-func wgradsTransposedOp(group []kernels.GEMM) op {
-	n := len(group)
-	var all []int
-	for i, g := range group {
-		all = append(all, early(g, []int{i, n + 3*i, n + 3*i + 1})...)
-	}
-	return op{
-		name:  fmt.Sprintf("GroupedGEMM%+v with T", group),
-		early: all,
-		launch: func(d cuda, p []uintptr) error {
-			all := make([]kernels.GEMM, n)
-			for i, g := range group {
-				in := p[n+3*i:]
-				all[i] = placed(g, p[i], 0, []uintptr{in[0], in[1], 0, 0})
-				all[i].T = in[2]
-			}
-			return d.s.GroupedGEMM(d.precision, all)
-		},
-		ref: func(a arrays) {
-			for i, g := range group {
-				reference(g, arrays{a[i], nil}, arrays{a[n+3*i], a[n+3*i+1], nil, nil})
-			}
-		},
 	}
 }
 
@@ -83,7 +53,7 @@ func (s *suite) transposes() {
 			large = nil
 		case s.slow() && s.bf16: // on 132 SMs tiles of 128 columns, and of 64 shared by two CTAs
 			large = [][3]int{{1032, 784, 264}, {264, 784, 1032}}
-			if d.sms() < 100 { // on 20 of 256, by consumers in turns, of 160 and of 192, and of 128 and of 192 shared by two
+			if info, _ := kernels.Device(); info.SMs < 100 { // on 20 of 256, by consumers in turns, of 160 and of 192, and of 128 and of 192 shared by two
 				large = [][3]int{{1032, 784, 264}, {264, 784, 1032}, {264, 1144, 680}, {264, 264, 2872}, {192, 776, 2048}}
 			}
 		case s.slow():
@@ -147,14 +117,8 @@ func (s *suite) largeBF16(sizes [][3]int) {
 	}
 }
 
-// sms returns the number of the GPU's SMs.
-func (d cuda) sms() int {
-	info, _ := kernels.Device()
-	return info.SMs
-}
-
 // wantsTransposed reports whether a wgrad must read T and not B, in the precision.
-func (d cuda) wantsTransposed(p kernels.Precision, g kernels.GEMM) bool {
+func wantsTransposed(p kernels.Precision, g kernels.GEMM) bool {
 	g.C, g.A, g.B = 1<<12, 1<<12, 1<<12
 	return kernels.WantsTransposed(p, g)
 }
@@ -167,7 +131,7 @@ func (d cuda) hasWarpgroup() bool {
 	if p == kernels.BF16 {
 		p = kernels.TF32
 	}
-	return d.wantsTransposed(p, g)
+	return wantsTransposed(p, g)
 }
 
 func (s *suite) dgradTransposed(m, n, k int, exact, unaligned bool) {
@@ -183,24 +147,17 @@ func (s *suite) dgradTransposed(m, n, k int, exact, unaligned bool) {
 func (s *suite) wgradsTransposed(sizes ...[3]int) {
 	for _, exact := range []bool{true, false} {
 		var all []operands
-		var group []kernels.GEMM
-		var out, in arrays
 		for _, z := range sizes {
 			o := s.operands(wgrad, z[1], z[2], z[0], exact)
-			b := o.in.f32(1)
-			stride := kernels.TransposedStride(z[0])
+			b, stride := o.in.f32(1), kernels.TransposedStride(z[0])
 			t := output(stride * z[2])
 			ref.Transpose(t, b, z[0], z[2], stride)
-			if d, onGPU := s.impl.(cuda); onGPU && d.wantsTransposed(d.precision, o.g) {
-				b = slices.Repeat([]float32{nan}, len(b)) // which it must not read
+			if o.in[4] = t; s.onGPU() && wantsTransposed(s.impl.(cuda).precision, o.g) {
+				o.in[1] = output(len(b) - guard) // which it must not read
 			}
-			all, group, out, in = append(all, o), append(group, o.g), append(out, o.out), append(in, o.in[0], b, t)
+			all = append(all, o)
 		}
-		c := Call{op: wgradsTransposedOp(group), arrays: append(out, in...)}
-		s.do(c, len(all))
-		for _, o := range all {
-			s.compare(c, o)
-		}
+		s.grouped(all, false)
 	}
 }
 
