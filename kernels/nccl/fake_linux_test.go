@@ -71,13 +71,7 @@ func with(t *testing.T, wrong string, flags ...string) bool {
 }
 
 func newComm(within time.Duration) (*nccl.Comm, error) {
-	id, err := nccl.NewID()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	return nccl.New(ctx, id, 1, 3)
+	return nccl.Connect(context.Background(), met{}, 1, 3, within)
 }
 
 // connected is rank 1 of 3.

@@ -73,15 +73,6 @@ func versionName() string {
 	return VersionName(v)
 }
 
-// An ID identifies a communicator to all of its ranks.
-type ID = [idBytes]byte
-
-// NewID returns a new ID, which one rank passes on to the others.
-func NewID() (ID, error) {
-	id, code := rawID()
-	return id, check("NewID", code, 0)
-}
-
 // Comm is a rank of a communicator, on the current GPU of the process.
 type Comm struct {
 	rank, size int
@@ -102,22 +93,18 @@ type Comm struct {
 // watchEvery is how often watch polls the communicator.
 const watchEvery = 100 * time.Millisecond
 
-// New connects the ranks. If ctx ends first it returns an error. ncclCommInitRankConfig cannot be
+// connect connects the ranks. If ctx ends first it returns an error. ncclCommInitRankConfig cannot be
 // interrupted, and then still runs in its goroutine.
-func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
-	return connect(ctx, id, rank, size, func(error) {})
-}
-
-func connect(ctx context.Context, id ID, rank, size int, end func(error)) (*Comm, error) {
+func connect(ctx context.Context, id [idBytes]byte, rank, size int, end func(error)) (*Comm, error) {
 	if _, err := Version(); err != nil {
 		return nil, err
 	}
-	c := &Comm{rank: rank, size: size, leave: func() {}, end: end, stop: make(chan struct{}), watched: make(chan struct{})}
+	c := &Comm{rank: rank, size: size, end: end, stop: make(chan struct{}), watched: make(chan struct{})}
 	connected := make(chan error, 1)
 	go func() {
 		handle, code := rawNewComm(id, rank, size)
 		c.handle = handle
-		connected <- check("New", code, 0)
+		connected <- check("Connect", code, 0)
 	}()
 	select {
 	case err := <-connected:
@@ -125,7 +112,7 @@ func connect(ctx context.Context, id ID, rank, size int, end func(error)) (*Comm
 			return nil, err
 		}
 	case <-ctx.Done():
-		return nil, fmt.Errorf("nccl: New: rank %d of %d still waits for the others: %w", rank, size, context.Cause(ctx))
+		return nil, fmt.Errorf("nccl: Connect: rank %d of %d still waits for the others: %w", rank, size, context.Cause(ctx))
 	}
 	go c.watch()
 	return c, nil
@@ -151,9 +138,9 @@ type Ranks interface {
 // aborted when the ranks end early.
 func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Duration) (*Comm, error) {
 	told, err := ranks.Exchange("NCCL id", []byte(host()), func(hosts [][]byte) ([]byte, error) {
-		id, err := NewID()
+		id, code := rawID()
 		apart := slices.ContainsFunc(hosts, func(h []byte) bool { return !bytes.Equal(h, hosts[0]) })
-		return strconv.AppendBool(id[:], apart), err
+		return strconv.AppendBool(id[:], apart), check("Connect", code, 0)
 	})
 	if err != nil {
 		return nil, err
@@ -170,7 +157,7 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more, and with RENDEZVOUS_TIMEOUT=5m they wait longer", within))
 	defer cancel()
 	defer ranks.OnEnd(end)()
-	c, err := connect(ctx, ID(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason wins
+	c, err := connect(ctx, [idBytes]byte(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason wins
 	if err != nil {
 		return nil, err
 	}

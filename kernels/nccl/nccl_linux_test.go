@@ -88,7 +88,7 @@ func TestNoWindow(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ wrong, want string }{
 		{"old", "libnccl.so.2 is NCCL 2.17.5: install NCCL 2.18.0 or later"},
-		{"duplicate", "nccl: New: Duplicate GPU detected (NCCL error 5)"},
+		{"duplicate", "nccl: Connect: Duplicate GPU detected (NCCL error 5)"},
 		{"never", "rank 1 of 3 still waits for the others"},
 		{"refuses", "nccl: AllReduce: invalid usage (NCCL error 5)"},
 		{"fails", "nccl: asynchronous error: unhandled system error (NCCL error 2)"},
