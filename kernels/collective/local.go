@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -153,13 +154,6 @@ func (g *group) count(open int) {
 	g.open += open
 }
 
-func (g *group) end(reason error) {
-	if g.err == nil {
-		g.err = reason
-	}
-	g.change.Broadcast()
-}
-
 func (l *Local) Err() error {
 	l.group.mu.Lock()
 	defer l.group.mu.Unlock()
@@ -170,7 +164,8 @@ func (l *Local) Err() error {
 func (l *Local) Abort(reason error) {
 	l.group.mu.Lock()
 	defer l.group.mu.Unlock()
-	l.group.end(reason)
+	l.group.err = cmp.Or(l.group.err, reason)
+	l.group.change.Broadcast()
 }
 
 func (l *Local) Close() error {

@@ -66,10 +66,7 @@ func piped(size, stopped int, within time.Duration) []*World {
 // hour to end none. synctest also checks that no goroutine is left.
 func TestBeats(t *testing.T) {
 	const within = 30 * time.Second
-	exchange := func(w *World) error {
-		_, err := w.Exchange("weights", nil, func([][]byte) ([]byte, error) { return nil, nil })
-		return err
-	}
+	exchange := func(w *World) error { return w.Agree("weights", nil, "") }
 	aborted := func(w *World) error {
 		<-w.Ended()
 		return errors.New("the all-reduce was aborted")
@@ -82,7 +79,6 @@ func TestBeats(t *testing.T) {
 			return then(w)
 		}
 	}
-	leave := func(*World) error { return nil }
 	type ending struct {
 		name    string
 		ranks   int

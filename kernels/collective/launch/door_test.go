@@ -2,7 +2,6 @@ package launch
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -30,7 +29,7 @@ func TestAcceptFails(t *testing.T) {
 			}
 			p := process(0, 2)
 			p.Within = time.Hour
-			for rank, err := range ranks(l, p, nil, func(*World) error { return nil }) {
+			for rank, err := range ranks(l, p, nil, leave) {
 				if err != nil {
 					t.Errorf("rank %d after %d errors: %v", rank, fails, err)
 				}
@@ -60,13 +59,7 @@ func TestManyStrangers(t *testing.T) {
 			}
 		}()
 		rank0 := make(chan error, 1)
-		go func() {
-			w, err := rendezvous(context.Background(), process(0, 2), Silence, l)
-			if err == nil {
-				err = w.Leave(nil)
-			}
-			rank0 <- err
-		}()
+		go func() { rank0 <- meet(l, process(0, 2), leave) }()
 		synctest.Wait()
 		if n := open.Load(); n != 2+maxStrangers {
 			t.Errorf("%d strangers are connected, want %d", n, 2+maxStrangers)
@@ -76,11 +69,7 @@ func TestManyStrangers(t *testing.T) {
 		if n := open.Load(); n != 0 {
 			t.Errorf("%d strangers are connected after %v", n, greetWithin)
 		}
-		w, err := rendezvous(context.Background(), process(1, 2), Silence, l)
-		if err == nil {
-			err = w.Leave(nil)
-		}
-		if err := errors.Join(err, <-rank0); err != nil {
+		if err := errors.Join(meet(l, process(1, 2), leave), <-rank0); err != nil {
 			t.Error(err)
 		}
 	})

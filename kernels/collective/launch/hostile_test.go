@@ -98,11 +98,9 @@ func among(rank int, others []another) error {
 			}()
 		}
 	}
-	w, err := rendezvous(context.Background(), process(rank, 1+len(others)), Silence, l)
-	if err != nil {
-		return err
-	}
-	return w.Leave(w.Agree("config", []Fact{{"train.bsz", "64"}}, "start all ranks with one config"))
+	return meet(l, process(rank, 1+len(others)), func(w *World) error {
+		return w.Agree("config", []Fact{{"train.bsz", "64"}}, "start all ranks with one config")
+	})
 }
 
 // TestHostileRanks has a rank that has met rank 0 break the protocol.
@@ -182,10 +180,7 @@ func TestLongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLobby()
 		rank0 := make(chan error, 1)
-		go func() {
-			_, err := rendezvous(context.Background(), process(0, 2), Silence, l)
-			rank0 <- err
-		}()
+		go func() { rank0 <- meet(l, process(0, 2), leave) }()
 		conn, err := l.await()
 		must.OK(t, err)
 		go func() { _, _ = io.Copy(io.Discard, conn) }()

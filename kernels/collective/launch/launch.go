@@ -88,24 +88,19 @@ var ranksAlone = []string{"PMIX_RANK", "JSM_NAMESPACE_RANK"}
 // some, unless it has started a single process.
 func FromEnv(env func(string) string) (Process, error) {
 	var half error
+	isSet := func(name string) bool { return env(name) != "" }
 	terminal := env("SLURM_PTY_PORT") != "" && env("SLURM_PROCID") == "0"
 	for _, l := range launchers {
 		if l.slurm && terminal {
 			continue
 		}
-		local := l.local[0]
-		for _, name := range l.local {
-			if env(name) != "" {
-				local = name
-				break
-			}
-		}
+		local := l.local[max(0, slices.IndexFunc(l.local, isSet))]
 		var set, missing []string
 		for _, name := range []string{l.rank, l.size, local} {
-			if env(name) == "" {
-				missing = append(missing, name)
-			} else {
+			if isSet(name) {
 				set = append(set, name)
+			} else {
+				missing = append(missing, name)
 			}
 		}
 		switch {
@@ -120,8 +115,8 @@ func FromEnv(env func(string) string) (Process, error) {
 			half = &HalfError{set, missing, l.command}
 		}
 	}
-	if first(env, ranksAlone...) != "" && half == nil && !terminal {
-		set := slices.DeleteFunc(slices.Clone(ranksAlone), func(name string) bool { return env(name) == "" })
+	if slices.ContainsFunc(ranksAlone, isSet) && half == nil && !terminal {
+		set := slices.DeleteFunc(slices.Clone(ranksAlone), func(name string) bool { return !isSet(name) })
 		half = &HalfError{set, []string{"the number of ranks"}, "mpirun, srun or torchrun"}
 	}
 	return Process{Size: 1}, half
@@ -214,7 +209,7 @@ func address(p Process, oneHost bool, hosts string, env func(string) string) (st
 	case oneHost:
 		host = "127.0.0.1"
 	case hosts != "":
-		host = FirstHost(hosts)
+		host = firstHost(hosts)
 	default:
 		return "", errors.New("the ranks are on several hosts: set MASTER_ADDR to that of rank 0")
 	}
@@ -313,8 +308,8 @@ func first(env func(string) string, names ...string) string {
 	return ""
 }
 
-// FirstHost returns the first host of a Slurm list: gpu01 of gpu[01-04,07],big1.
-func FirstHost(list string) string {
+// firstHost returns the first host of a Slurm list: gpu01 of gpu[01-04,07],big1.
+func firstHost(list string) string {
 	host := ""
 	for {
 		end := strings.IndexAny(list, ",[")
@@ -336,16 +331,16 @@ func FirstHost(list string) string {
 // at that address already.
 func (p Process) TakeGPU() error {
 	const visible = "CUDA_VISIBLE_DEVICES"
-	one, err := p.VisibleDevice(os.Getenv(visible))
+	one, err := p.visibleDevice(os.Getenv(visible))
 	if err != nil {
 		return err
 	}
 	return errors.Join(os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
 }
 
-// VisibleDevice returns the rank's entry of CUDA_VISIBLE_DEVICES, whose value is was. If it is empty,
+// visibleDevice returns the rank's entry of CUDA_VISIBLE_DEVICES, whose value is was. If it is empty,
 // that is the local rank. A single entry was chosen by the launcher and is kept.
-func (p Process) VisibleDevice(was string) (string, error) {
+func (p Process) visibleDevice(was string) (string, error) {
 	if was == "" {
 		return strconv.Itoa(p.Local), nil
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +22,7 @@ func TestFromEnv(t *testing.T) {
 	torch := []string{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=node", "MASTER_PORT=29500"}
 	mpi := []string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=8", "MASTER_PORT=12345"}
 	slurm := []string{"SLURM_PROCID=5", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=77", "SLURM_STEP_NODELIST=gpu[08-09],x", "MASTER_PORT=4000"}
-	join := func(lists ...[]string) (all []string) {
-		for _, l := range lists {
-			all = append(all, l...)
-		}
-		return all
-	}
+	join := slices.Concat[[]string]
 	here := launchHere()
 	for _, c := range []struct {
 		name string
@@ -127,7 +123,7 @@ func TestFirstHost(t *testing.T) {
 		"gpu01": "gpu01", "a,b": "a", "gpu[01-04,07],big": "gpu01", "n[7]": "n7", "n[3,5]": "n3", "big,n[1-2]": "big",
 		"rack[2-3]n[05-9],x": "rack2n05", "n[1-2]-ib": "n1-ib",
 	} {
-		if got := FirstHost(list); got != want {
+		if got := firstHost(list); got != want {
 			t.Errorf("%s: %q, want %q", list, got, want)
 		}
 	}
@@ -140,7 +136,7 @@ func TestVisibleDevice(t *testing.T) {
 	}{
 		{0, "", "0"}, {3, "", "3"}, {1, "4,5", "5"}, {1, "GPU-ab", "GPU-ab"}, {2, "4,5", "error"},
 	} {
-		got, err := Process{Local: c.local}.VisibleDevice(c.was)
+		got, err := Process{Local: c.local}.visibleDevice(c.was)
 		if c.want == "error" {
 			if err == nil || !strings.Contains(err.Error(), "at most 2 ranks") {
 				t.Errorf("number %d of %q: %v", c.local, c.was, err)

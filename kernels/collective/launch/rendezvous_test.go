@@ -16,15 +16,6 @@ import (
 	"mlpool/internal/must"
 )
 
-// meet connects a rank with the others, and leaves.
-func meet(p Process) error {
-	w, err := Rendezvous(context.Background(), p, Silence)
-	if err == nil {
-		err = w.Leave(nil)
-	}
-	return err
-}
-
 func TestMissing(t *testing.T) {
 	most := map[int]bool{}
 	for rank := 2; rank < 1500; rank++ {
@@ -130,7 +121,7 @@ func TestStrangers(t *testing.T) {
 						}
 					}
 				}()
-				for rank, err := range ranks(l, process(0, 2), nil, func(*World) error { return nil }) {
+				for rank, err := range ranks(l, process(0, 2), nil, leave) {
 					if err != nil {
 						t.Errorf("rank %d after %q: %v", rank, says, err)
 					}
@@ -143,13 +134,7 @@ func TestStrangers(t *testing.T) {
 				at, err := instead.listen(t.Context(), "", true)
 				must.OK(t, err)
 				met := make(chan error, 1)
-				go func() {
-					w, err := rendezvous(context.Background(), process(1, 2), Silence, replaced{instead, later})
-					if err == nil {
-						err = w.Leave(nil)
-					}
-					met <- err
-				}()
+				go func() { met <- meet(replaced{instead, later}, process(1, 2), leave) }()
 				conn, err := at[0].Accept()
 				must.OK(t, err)
 				go stranger().speak(conn, false)
@@ -157,11 +142,7 @@ func TestStrangers(t *testing.T) {
 				if err := at[0].Close(); err != nil {
 					t.Error(err)
 				}
-				w, err := rendezvous(context.Background(), process(0, 2), Silence, later)
-				if err == nil {
-					err = w.Leave(nil)
-				}
-				if err := errors.Join(err, <-met); err != nil {
+				if err := errors.Join(meet(later, process(0, 2), leave), <-met); err != nil {
 					t.Errorf("after %q in place of rank 0: %v", says, err)
 				}
 			})
@@ -204,14 +185,12 @@ func TestSecrets(t *testing.T) {
 				p := process(rank, 2)
 				p.Secret = c.secrets[rank]
 				all.Go(func() {
-					w, err := rendezvous(context.Background(), p, Silence, l)
-					if err == nil {
+					errs[rank] = meet(l, p, func(w *World) error {
 						if warns := w.Warning() != ""; warns != (p.Secret == "") {
 							t.Errorf("with the secret %q it warns: %v", p.Secret, warns)
 						}
-						err = w.Leave(nil)
-					}
-					errs[rank] = err
+						return nil
+					})
 				})
 			}
 			all.Wait()
@@ -227,25 +206,25 @@ func TestSecrets(t *testing.T) {
 // TestTwoLaunches starts two launches with the same port, which meet one after the other.
 func TestTwoLaunches(t *testing.T) {
 	address := freeAddress(t)
-	process := func(job string, rank int) Process {
-		return Process{Rank: rank, Size: 2, Address: address, Secret: secret, Job: job, Within: 10 * time.Second}
+	meets := func(job string, rank int) error {
+		return meet(tcp{}, Process{Rank: rank, Size: 2, Address: address, Secret: secret, Job: job, Within: 10 * time.Second}, leave)
 	}
 	errs := make(chan error, 4)
-	go func() { errs <- meet(process("b", 1)) }() // tries again while it finds another launch
-	go func() { errs <- meet(process("a", 0)) }()
+	go func() { errs <- meets("b", 1) }() // tries again while it finds another launch
+	go func() { errs <- meets("a", 0) }()
 	for conn := net.Conn(nil); conn == nil; {
 		if conn, _ = net.Dial("tcp", address); conn != nil { // rank 0 of a listens
 			conn.Close()
 		}
 	}
-	if err := meet(process("b", 0)); err == nil || !strings.Contains(err.Error(), "choose another port with MASTER_PORT") {
+	if err := meets("b", 0); err == nil || !strings.Contains(err.Error(), "choose another port with MASTER_PORT") {
 		t.Errorf("rank 0 of b: %v", err)
 	}
-	go func() { errs <- meet(process("a", 1)) }()
+	go func() { errs <- meets("a", 1) }()
 	if err := errors.Join(<-errs, <-errs); err != nil {
 		t.Errorf("launch a: %v", err)
 	}
-	if err := errors.Join(meet(process("b", 0)), <-errs); err != nil {
+	if err := errors.Join(meets("b", 0), <-errs); err != nil {
 		t.Errorf("launch b: %v", err)
 	}
 }
@@ -272,13 +251,7 @@ func TestComesAgain(t *testing.T) {
 				var errs [3]error
 				var all sync.WaitGroup
 				run := func(rank int) {
-					all.Go(func() {
-						w, err := rendezvous(context.Background(), process(rank, 3), Silence, l)
-						if err == nil {
-							err = w.Leave(nil)
-						}
-						errs[rank] = err
-					})
+					all.Go(func() { errs[rank] = meet(l, process(rank, 3), leave) })
 				}
 				run(0)
 				conn, err := l.await()

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -40,16 +41,8 @@ func (l launcher) secret(env func(string) string) (string, error) {
 // random. Some Slurm plugins make it from the job's number, with zeros in every other 32 bits.
 func isRandomKey(key string) bool {
 	var words [4]uint32
-	n, err := fmt.Sscanf(key, "%8x%8x-%8x%8x", &words[0], &words[1], &words[2], &words[3])
-	if err != nil || n != len(words) || len(key) != 33 {
-		return false
-	}
-	for _, w := range words {
-		if w == 0 {
-			return false
-		}
-	}
-	return true
+	_, err := fmt.Sscanf(key, "%8x%8x-%8x%8x", &words[0], &words[1], &words[2], &words[3])
+	return err == nil && len(key) == 33 && !slices.Contains(words[:], 0)
 }
 
 // userSecret returns the user's secret on this host, for launches on one host. It is in a file that

@@ -22,6 +22,18 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// meet connects a rank with the others, and leaves them after f.
+func meet(over network, p Process, f func(*World) error) error {
+	w, err := rendezvous(context.Background(), p, Silence, over)
+	if err != nil {
+		return err
+	}
+	return w.Leave(f(w))
+}
+
+// leave is for ranks that meet and do no more.
+func leave(*World) error { return nil }
+
 // ranks runs f on p.Size ranks that meet over a network, without the missing ones, and returns the
 // errors of Leave.
 func ranks(over network, p Process, missing map[int]bool, f func(*World) error) []error {
@@ -34,11 +46,7 @@ func ranks(over network, p Process, missing map[int]bool, f func(*World) error) 
 		all.Go(func() {
 			p := p
 			p.Rank, p.Local = rank, rank
-			w, err := rendezvous(context.Background(), p, Silence, over)
-			if err == nil {
-				err = w.Leave(f(w))
-			}
-			errs[rank] = err
+			errs[rank] = meet(over, p, f)
 		})
 	}
 	all.Wait()
@@ -76,8 +84,7 @@ func TestEnds(t *testing.T) {
 			if w.Rank == 1 {
 				return errors.New("NCCL: unhandled system error")
 			}
-			_, err := w.Exchange("weights", nil, func([][]byte) ([]byte, error) { return nil, nil })
-			return err
+			return w.Agree("weights", nil, "")
 		}, "rank 1: NCCL: unhandled system error"},
 		{"rank 2 dies", func(w *World) error {
 			if w.Rank == 2 {
@@ -90,13 +97,9 @@ func TestEnds(t *testing.T) {
 			if w.Rank == 1 {
 				return nil
 			}
-			_, err := w.Exchange("weights", nil, func([][]byte) ([]byte, error) { return nil, nil })
-			return err
+			return w.Agree("weights", nil, "")
 		}, "rank 1 has ended, and rank 0 has come to the weights"},
-		{"not the same program", func(w *World) error {
-			_, err := w.Exchange(fmt.Sprint("part ", w.Rank), nil, func([][]byte) ([]byte, error) { return nil, nil })
-			return err
-		}, "the ranks do not run the same program"},
+		{"not the same program", func(w *World) error { return w.Agree(fmt.Sprint("part ", w.Rank), nil, "") }, "the ranks do not run the same program"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for rank, err := range ranks(tcp{}, Process{Size: 3, Address: freeAddress(t), Secret: secret, Within: time.Minute}, nil, c.f) {
