@@ -28,17 +28,17 @@ func (b bench) newLayers(t *testing.T, input Tensor, widths ...int) (l layers) {
 	for i, width := range widths {
 		l.w, l.x = append(l.w, putBy(t, b.Device, b.Weights, tensor.Float32, input.cols, width)), append(l.x, input)
 		if i < len(widths)-1 {
-			input = b.someValues(t, 13, width)
+			input = someValues(t, b.Device, 13, width)
 		}
 	}
-	l.dy, l.dx = b.someValues(t, 13, widths[len(widths)-1]), b.someValues(t, 13, input.cols)
+	l.dy, l.dx = someValues(t, b.Device, 13, widths[len(widths)-1]), someValues(t, b.Device, 13, input.cols)
 	return l
 }
 
 // someValues are zeros, until the test ends.
-func (b bench) someValues(t *testing.T, rows, cols int) Tensor {
-	x := b.tensor(t, rows, cols)
-	x.kind = b.values
+func someValues(t *testing.T, d *Device, rows, cols int) Tensor {
+	x := put(t, d, tensor.Float32, rows, cols)
+	x.kind = d.values
 	return x
 }
 
@@ -211,7 +211,7 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 		if c.capture {
 			b.CaptureFrom(b.alloc)
 		}
-		layers := b.newLayers(t, b.someValues(t, 13, 9), 8, 6, 10)
+		layers := b.newLayers(t, someValues(t, b.Device, 13, 9), 8, 6, 10)
 		for _, d := range append(append(slices.Clone(layers.w), layers.x...), layers.dy, layers.dx) {
 			values, rounded := make([]float32, d.Len()), make([]ref.BF16, d.Len())
 			for i := range values {
@@ -246,9 +246,7 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v: %v, want %v", c, got, want)
 		}
-		if err := b.Forget(); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, b.Forget())
 	}
 }
 
@@ -263,11 +261,7 @@ func putBy(t *testing.T, d *Device, method func(string, *tensor.Dense) (Tensor, 
 	t.Helper()
 	x, err := method("test", tensor.New(tensor.Of(dt), tensor.WithShape(shape...)))
 	must.OK(t, err)
-	t.Cleanup(func() {
-		if err := d.Free(x); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.OK(t, d.Free(x)) })
 	return x
 }
 

@@ -29,41 +29,16 @@ type bench struct {
 	images, labels, indices, w0, w1, rows, results Tensor
 }
 
-func newBench(t testing.TB, q Queue, fuse bool) bench {
+func newBench(t *testing.T, q Queue, fuse bool) bench {
 	t.Helper()
 	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
 	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, pool.Close()) })
 	b := bench{Device: New(q, pool, fuse)}
-	var all []Tensor
-	with := func(copyOf func(string, *tensor.Dense) (Tensor, error)) func(string, *tensor.Dense) Tensor {
-		return func(tag string, h *tensor.Dense) Tensor {
-			d, err := copyOf(tag, h)
-			must.OK(t, err)
-			all = append(all, d)
-			return d
-		}
-	}
-	put, weights := with(b.FromDense), with(b.Weights)
-	of := func(dt tensor.Dtype, shape ...int) *tensor.Dense {
-		return tensor.New(tensor.Of(dt), tensor.WithShape(shape...))
-	}
-	b.images = put("images", of(tensor.Uint8, 20, 12))
-	b.labels = put("labels", of(tensor.Uint8, 20))
-	b.indices = put("indices", of(tensor.Int32, 20))
-	b.w0 = weights("w0", of(tensor.Float32, 12, 8))
-	b.w1 = weights("w1", of(tensor.Float32, 8, 10))
-	b.rows = put("rows", of(tensor.Float32, 2, 30))
-	b.results = put("results", of(tensor.Float32, 3, 2))
-	t.Cleanup(func() {
-		for _, d := range all {
-			if err := b.Free(d); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := pool.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	b.images, b.labels = put(t, b.Device, tensor.Uint8, 20, 12), put(t, b.Device, tensor.Uint8, 20)
+	b.indices = put(t, b.Device, tensor.Int32, 20)
+	b.w0, b.w1 = putBy(t, b.Device, b.Weights, tensor.Float32, 12, 8), putBy(t, b.Device, b.Weights, tensor.Float32, 8, 10)
+	b.rows, b.results = b.tensor(t, 2, 30), b.tensor(t, 3, 2)
 	return b
 }
 
@@ -296,13 +271,11 @@ func (b bench) fill(t *testing.T, size float32) {
 		}
 		return w
 	}
-	for _, err := range []error{
+	must.OK(t,
 		b.Write(b.images, tensor.New(tensor.WithShape(20, 12), tensor.WithBacking(images))),
 		b.Write(b.labels, tensor.New(tensor.WithShape(20), tensor.WithBacking(labels))),
 		b.Write(b.indices, tensor.New(tensor.WithShape(20), tensor.WithBacking(indices))),
 		b.Write(b.w0, tensor.New(tensor.WithShape(12, 8), tensor.WithBacking(weights(12*8)))),
 		b.Write(b.w1, tensor.New(tensor.WithShape(8, 10), tensor.WithBacking(weights(8*10)))),
-	} {
-		must.OK(t, err)
-	}
+	)
 }

@@ -40,13 +40,6 @@ func newMappable(t *testing.T) *mappable {
 	return &mappable{d, t, addr, one, two}
 }
 
-func (d *mappable) must(err error) {
-	d.t.Helper()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-}
-
 // at returns the address of a page of the range.
 func (d *mappable) at(i int) uintptr { return d.addr + uintptr(i*hostPage) }
 
@@ -56,14 +49,14 @@ func (d *mappable) bytesAt(i, n int) []byte { return sliceAt[byte](d.at(i), n*ho
 func (d *mappable) fileBytes() int64 {
 	d.t.Helper()
 	var st unix.Stat_t
-	d.must(unix.Fstat(d.file, &st))
+	must.OK(d.t, unix.Fstat(d.file, &st))
 	return st.Blocks * 512
 }
 
 // close releases everything, once nothing is mapped.
 func (d *mappable) close() {
 	d.t.Helper()
-	d.must(errors.Join(d.ReleasePages(d.one), d.ReleasePages(d.two), d.ReleaseRange(d.addr, 4*hostPage)))
+	must.OK(d.t, d.ReleasePages(d.one), d.ReleasePages(d.two), d.ReleaseRange(d.addr, 4*hostPage))
 	if free, total, err := d.MemInfo(); free != total || err != nil {
 		d.t.Errorf("%d of %d bytes free in the end: %v", free, total, err)
 	}
@@ -86,9 +79,8 @@ var sink byte
 // TestHostPagesRefused makes calls that must only return an error.
 func TestHostPagesRefused(t *testing.T) {
 	d := newMappable(t)
-	d.must(d.MapPages(d.at(1), d.two, 2*hostPage))
 	malloc, err := d.Malloc(hostPage)
-	d.must(err)
+	must.OK(t, err, d.MapPages(d.at(1), d.two, 2*hostPage))
 	for _, c := range []struct {
 		name, want string
 		call       func() error
@@ -127,7 +119,7 @@ func TestHostPagesRefused(t *testing.T) {
 	if d.bytesAt(1, 2)[5] = 1; touches(d.at(0)) || touches(d.at(3)) {
 		t.Error("a refused call mapped something")
 	}
-	d.must(errors.Join(d.Free(malloc), d.UnmapPages(d.at(1), 2*hostPage)))
+	must.OK(t, d.Free(malloc), d.UnmapPages(d.at(1), 2*hostPage))
 	d.close()
 }
 
@@ -137,11 +129,7 @@ func TestHostPagesLimited(t *testing.T) {
 	for option, limited := range map[string]int{"-v": unix.RLIMIT_AS, "-f": unix.RLIMIT_FSIZE} {
 		var was unix.Rlimit
 		must.OK(t, unix.Getrlimit(limited, &was))
-		t.Cleanup(func() {
-			if err := unix.Setrlimit(limited, &was); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { must.OK(t, unix.Setrlimit(limited, &was)) })
 		must.OK(t, unix.Setrlimit(limited, &unix.Rlimit{Cur: min(was.Cur, 1<<46), Max: was.Max}))
 		d := NewHostDriver()
 		if _, err := d.PageSize(); !errors.Is(err, errors.ErrUnsupported) {
@@ -152,9 +140,7 @@ func TestHostPagesLimited(t *testing.T) {
 		if kind := pool.Segments(); kind != allocator.SegmentsMalloc {
 			t.Errorf("under ulimit %s segments are %s", option, kind)
 		}
-		if err := errors.Join(pool.Close(), unix.Setrlimit(limited, &was)); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, pool.Close(), unix.Setrlimit(limited, &was))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/internal/must"
 )
 
 // TestSleepOfHostMemory writes to blocks of real memory, also in a stitch, and reads them after the pool
@@ -15,18 +16,17 @@ func TestSleepOfHostMemory(t *testing.T) {
 	d := newMappable(t)
 	defer d.close()
 	p, err := allocator.NewPool(d.HostDriver, allocator.PoolOptions{MaxBytes: 6 * hostPage})
-	d.must(err)
+	must.OK(t, err)
 	alloc := func(n int64) allocator.Block {
 		b, err := p.Alloc(n, 1, "sleeper")
-		d.must(err)
+		must.OK(t, err)
 		return b
 	}
 	var blocks []allocator.Block
 	for range 6 {
 		blocks = append(blocks, alloc(hostPage))
 	}
-	d.must(p.Free(blocks[1], 1))
-	d.must(p.Free(blocks[4], 1))
+	must.OK(t, p.Free(blocks[1], 1), p.Free(blocks[4], 1))
 	blocks[1], blocks[4] = alloc(3*hostPage/2), alloc(hostPage/4)
 	if p.Stats().Stitches != 1 {
 		t.Fatalf("no stitch: %+v", p.Stats())
@@ -38,7 +38,7 @@ func TestSleepOfHostMemory(t *testing.T) {
 				memory[k] = byte(i + k/1000)
 			}
 		}
-		d.must(p.Sleep(keep))
+		must.OK(t, p.Sleep(keep))
 		if held := d.fileBytes(); held > 0 {
 			t.Errorf("%d bytes are held while asleep", held)
 		}
@@ -47,7 +47,7 @@ func TestSleepOfHostMemory(t *testing.T) {
 				t.Errorf("the block at %#x can be read while asleep", b.Addr)
 			}
 		}
-		d.must(p.Wake())
+		must.OK(t, p.Wake())
 		for i, b := range blocks {
 			memory := bytes.Clone(sliceAt[byte](b.Addr, int(b.Size)))
 			for k := range memory {
@@ -58,9 +58,9 @@ func TestSleepOfHostMemory(t *testing.T) {
 		}
 	}
 	for _, b := range blocks {
-		d.must(p.Free(b, 1))
+		must.OK(t, p.Free(b, 1))
 	}
-	d.must(p.Close())
+	must.OK(t, p.Close())
 	if len(d.kept) > 0 {
 		t.Errorf("%d pieces of host memory are left", len(d.kept))
 	}

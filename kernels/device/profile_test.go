@@ -13,7 +13,7 @@ import (
 type tickQueue struct {
 	idleQueue
 	now   time.Duration
-	marks map[int]time.Duration
+	marks [64]time.Duration
 	more  func() time.Duration // what an operation takes beyond that; nil: nothing
 	wants bool                 // what WantsTransposed says; else FusesWgrad says yes
 }
@@ -51,7 +51,7 @@ func (q *tickQueue) Elapsed(from, to int) (time.Duration, error) {
 
 // TestProfile counts the work of a step, and its time by a known clock.
 func TestProfile(t *testing.T) {
-	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	b := newBench(t, new(tickQueue), true)
 	const n = 5
 	p, err := b.Profile(n, func() error { return b.step(0, 10, 0) })
 	must.OK(t, err)
@@ -92,8 +92,7 @@ func TestProfileOfAChangingClock(t *testing.T) {
 		{"one slow step", func(step int) int { return max(0, 1000*(step-8)*(10-step)) }, 0},
 	} {
 		steps := 0
-		q := &tickQueue{marks: map[int]time.Duration{}}
-		q.more = func() time.Duration { return time.Duration(c.more(steps)) * time.Microsecond }
+		q := &tickQueue{more: func() time.Duration { return time.Duration(c.more(steps)) * time.Microsecond }}
 		b := newBench(t, q, true)
 		p, err := b.Profile(10, func() error {
 			steps++
@@ -107,7 +106,7 @@ func TestProfileOfAChangingClock(t *testing.T) {
 
 // TestProfileOfDgradWgrad counts the work of a dgrad and its wgrad in one launch.
 func TestProfileOfDgradWgrad(t *testing.T) {
-	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	b := newBench(t, new(tickQueue), true)
 	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, images, last, top := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
@@ -122,8 +121,7 @@ func TestProfileOfDgradWgrad(t *testing.T) {
 
 // TestProfileOfTransposes counts the bytes of transposes, alone and with a dgrad.
 func TestProfileOfTransposes(t *testing.T) {
-	q := &tickQueue{marks: map[int]time.Duration{}, wants: true}
-	b := newBench(t, q, true)
+	b := newBench(t, &tickQueue{wants: true}, true)
 	w, dx, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, input, last, dy := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
@@ -160,7 +158,7 @@ func TestRecordedGroups(t *testing.T) {
 
 // TestProfilePutsLikeTogether profiles two equal operations in a step.
 func TestProfilePutsLikeTogether(t *testing.T) {
-	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	b := newBench(t, new(tickQueue), true)
 	p, err := b.Profile(3, func() error {
 		b.Linear(b.w0, b.w1)
 		b.Linear(b.w0, b.w1)
@@ -175,18 +173,24 @@ func TestProfilePutsLikeTogether(t *testing.T) {
 func TestProfileFaults(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	for bad := range 7 { // the first step, three that are timed apart, three together
-		steps := 0
-		_, err := b.Profile(3, func() error {
-			if steps++; steps == bad+1 {
-				return errors.New("no step")
-			}
-			return b.step(0, 10, 0)
-		})
-		if err == nil || err.Error() != "no step" {
-			t.Errorf("step %d: error %v", bad+1, err)
+		b.fails(t, bad, func(step func() error) error { _, err := b.Profile(3, step); return err })
+	}
+}
+
+// fails wants an error of f, for which a step fails after some that do not, and the next step to work.
+func (b bench) fails(t *testing.T, good int, f func(step func() error) error) {
+	t.Helper()
+	steps := 0
+	err := f(func() error {
+		if steps++; steps == good+1 {
+			return errors.New("no step")
 		}
-		if err := b.step(0, 10, 0); err != nil {
-			t.Errorf("the next step: %v", err)
-		}
+		return b.step(0, 10, 0)
+	})
+	if err == nil || err.Error() != "no step" {
+		t.Errorf("step %d: error %v", good+1, err)
+	}
+	if err := b.step(0, 10, 0); err != nil {
+		t.Errorf("the next step: %v", err)
 	}
 }

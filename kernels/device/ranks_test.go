@@ -90,10 +90,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 		t.Errorf("DataParallel does %q, want %q", q.log, begin)
 	}
 	images, labels, indices := put(t, d, tensor.Uint8, 4, 2200), put(t, d, tensor.Uint8, 4), put(t, d, tensor.Int32, 4)
-	rows, x, h, dlogits := put(t, d, tensor.Float32, 2, 4), put(t, d, tensor.Float32, 4, 2200), put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 10)
-	for _, values := range []*Tensor{&x, &h, &dlogits} {
-		values.kind = d.values
-	}
+	rows, x, h, dlogits := put(t, d, tensor.Float32, 2, 4), someValues(t, d, 4, 2200), someValues(t, d, 4, 1500), someValues(t, d, 4, 10)
 	step := func(backward bool) {
 		t.Helper()
 		q.log, q.forked = nil, -1
@@ -114,9 +111,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 	if want := append(forward, expected.all()...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
-	if err := d.Mark(0); err != nil { // waits for no bucket
-		t.Fatal(err)
-	}
+	must.OK(t, d.Mark(0)) // waits for no bucket
 	step(false)
 	if want := expected.next(symmetric); !slices.Equal(q.log, want) {
 		t.Errorf("the next forward pass is %q, want %q", q.log, want)
@@ -162,10 +157,7 @@ func TestOneBucket(t *testing.T) {
 // only its part.
 func TestGather(t *testing.T) {
 	d, q, _, w := dataParallel(t, kernels.BF16, 2, true, 4, 1500, 1500, 1500, 10)
-	x, h, dlogits := put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 10)
-	for _, values := range []*Tensor{&x, &h, &dlogits} {
-		values.kind = d.values
-	}
+	x, h, dlogits := someValues(t, d, 4, 1500), someValues(t, d, 4, 1500), someValues(t, d, 4, 10)
 	gathered := []string{"wait for 1", "gather [2 0]", "gather [1]"}
 	for _, c := range []struct {
 		name string
@@ -251,15 +243,7 @@ func TestBuckets(t *testing.T) {
 func TestReduceFaults(t *testing.T) {
 	d, _, comm, w := dataParallel(t, kernels.FP32, 2, false, 4, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
-	defer func() {
-		if err := d.Forget(); err != nil {
-			t.Error(err)
-		}
-	}()
-	results, err := d.FromDense("results", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(3, 2)))
-	must.OK(t, err)
-	x, err := d.FromDense("x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 4)))
-	must.OK(t, err)
+	results, x := put(t, d, tensor.Float32, 3, 2), put(t, d, tensor.Float32, 2, 4)
 	backward := func() error {
 		d.Backward([]Tensor{w[1], w[0]}, []Tensor{x, x}, x, x, 0.1)
 		return d.EndStep()
@@ -284,5 +268,5 @@ func TestReduceFaults(t *testing.T) {
 		}
 	}
 	comm.err = nil
-	must.OK(t, d.Free(results), d.Free(x))
+	must.OK(t, d.Forget())
 }

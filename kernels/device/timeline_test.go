@@ -73,7 +73,7 @@ func (q *lateQueue) late() error {
 
 // TestTimelineOfADeviceThatWaits shows the waits as gaps.
 func TestTimelineOfADeviceThatWaits(t *testing.T) {
-	b := newBench(t, &lateQueue{tickQueue: tickQueue{marks: map[int]time.Duration{}}}, true)
+	b := newBench(t, new(lateQueue), true)
 	l, err := b.Timeline(func() error { return b.step(0, 10, 0) })
 	if err != nil || len(l.Ops) != 3 {
 		t.Fatalf("error %v, %+v", err, l)
@@ -110,7 +110,7 @@ func (q *fillQueue) Fill(addr uintptr, value byte, bytes int) error {
 func TestTimelineOfLittleMemory(t *testing.T) {
 	var all []int
 	for _, limit := range []int64{1 << 30, 40 << 20, 8 << 20} {
-		q := &fillQueue{lateQueue: lateQueue{tickQueue: tickQueue{marks: map[int]time.Duration{}}}}
+		q := new(fillQueue)
 		b := newBench(t, q, true)
 		own := allocator.NewLimit(b.alloc, limit)
 		err := b.Through(own, func() error {
@@ -143,24 +143,11 @@ func (q *shortQueue) Mark(i int) error {
 
 // TestTimelineFaults makes each step fail or differ, and each mark fail.
 func TestTimelineFaults(t *testing.T) {
-	late := func() *lateQueue { return &lateQueue{tickQueue: tickQueue{marks: map[int]time.Duration{}}} }
 	for bad := range timelineSteps + 2 {
-		b := newBench(t, late(), true)
-		steps := 0
-		_, err := b.Timeline(func() error {
-			if steps++; steps == bad+1 {
-				return errors.New("no step")
-			}
-			return b.step(0, 10, 0)
-		})
-		if err == nil || err.Error() != "no step" {
-			t.Errorf("step %d: error %v", bad+1, err)
-		}
-		if err := b.step(0, 10, 0); err != nil {
-			t.Errorf("the next step: %v", err)
-		}
+		b := newBench(t, new(lateQueue), true)
+		b.fails(t, bad, func(step func() error) error { _, err := b.Timeline(step); return err })
 	}
-	b := newBench(t, late(), true)
+	b := newBench(t, new(lateQueue), true)
 	steps := 0
 	_, err := b.Timeline(func() error {
 		if steps++; steps > timelineSteps+1 {
@@ -173,8 +160,7 @@ func TestTimelineFaults(t *testing.T) {
 	}
 	marks := 0
 	for ; ; marks++ {
-		q := &shortQueue{lateQueue: *late(), most: marks}
-		b := newBench(t, q, true)
+		b := newBench(t, &shortQueue{most: marks}, true)
 		if _, err := b.Timeline(func() error { return b.step(0, 10, 0) }); err == nil {
 			break
 		}
@@ -182,8 +168,6 @@ func TestTimelineFaults(t *testing.T) {
 	if marks < 10 {
 		t.Errorf("%d marks were enough", marks)
 	}
-	hb := newBench(t, new(HostQueue), true)
-	if _, err := hb.Timeline(func() error { return errors.New("no step") }); err == nil || err.Error() != "no step" {
-		t.Errorf("on the host: error %v", err)
-	}
+	b = newBench(t, new(HostQueue), true)
+	b.fails(t, 0, func(step func() error) error { _, err := b.Timeline(step); return err })
 }
