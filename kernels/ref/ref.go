@@ -67,15 +67,11 @@ func ActivateBackward(dx, dy, y []float32, n int) {
 // Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
 func Softmax(p, x []float32, rows, cols int) {
 	for i := range rows {
-		softmaxRow(p[i*cols:(i+1)*cols], x[i*cols:(i+1)*cols])
-	}
-}
-
-// softmaxRow: p may be x.
-func softmaxRow(p, x []float32) {
-	largest, sum := expSum(x)
-	for j, v := range x {
-		p[j] = exp(v-largest) / sum
+		row := x[i*cols : (i+1)*cols]
+		largest, sum := expSum(row)
+		for j, v := range row {
+			p[i*cols+j] = exp(v-largest) / sum
+		}
 	}
 }
 
