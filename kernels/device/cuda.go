@@ -12,7 +12,7 @@ import (
 type CUDAQueue struct {
 	kernels.Stream
 	precision kernels.Precision
-	marks     []kernels.Event
+	marks     events
 	downloads kernels.Stream // of DownloadAfter; 0 until there is one
 	// The answers of FusesWgrad and WantsTransposed, so that each shape needs one call of C.
 	fuses, wants map[shape]bool
@@ -76,19 +76,37 @@ func (q *CUDAQueue) Checksum(addr uintptr, n int) (uint64, error) {
 }
 
 // Mark and Elapsed: see [Queue].
-func (q *CUDAQueue) Mark(i int) error {
-	e, err := numbered(&q.marks, i, kernels.NewEvent)
+func (q *CUDAQueue) Mark(i int) error                            { return q.marks.record(i, q.Stream) }
+func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) { return q.marks.elapsed(from, to) }
+
+// events are numbered.
+type events []kernels.Event
+
+// number returns the event of a number, and creates it at its first use.
+func (all *events) number(i int, newEvent func() (kernels.Event, error)) (kernels.Event, error) {
+	for len(*all) <= i {
+		e, err := newEvent()
+		if err != nil {
+			return 0, err
+		}
+		*all = append(*all, e)
+	}
+	return (*all)[i], nil
+}
+
+func (all *events) record(i int, on kernels.Stream) error {
+	e, err := all.number(i, kernels.NewEvent)
 	if err != nil {
 		return err
 	}
-	return e.RecordExternal(q.Stream)
+	return e.RecordExternal(on)
 }
 
-func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {
-	if !areMarks(from, to, len(q.marks)) {
+func (all events) elapsed(from, to int) (time.Duration, error) {
+	if !areMarks(from, to, len(all)) {
 		return 0, noMarks(from, to)
 	}
-	return q.marks[to].Since(q.marks[from])
+	return all[to].Since(all[from])
 }
 
 // DownloadAfter: see [Queue].
@@ -140,7 +158,7 @@ func (q *CUDAQueue) Close() error {
 type cudaSideQueue struct {
 	queue, stream    kernels.Stream
 	forked           kernels.Event
-	recorded, stamps []kernels.Event
+	recorded, stamps events
 }
 
 func (q *CUDAQueue) NewSideQueue() (SideQueue, error) {
@@ -163,20 +181,8 @@ func (s *cudaSideQueue) Fork() error {
 	return s.stream.WaitEvent(s.forked)
 }
 
-// numbered returns the event of a number, and creates it at its first use.
-func numbered(events *[]kernels.Event, i int, newEvent func() (kernels.Event, error)) (kernels.Event, error) {
-	for len(*events) <= i {
-		e, err := newEvent()
-		if err != nil {
-			return 0, err
-		}
-		*events = append(*events, e)
-	}
-	return (*events)[i], nil
-}
-
 func (s *cudaSideQueue) Record(i int) error {
-	e, err := numbered(&s.recorded, i, kernels.NewUntimedEvent)
+	e, err := s.recorded.number(i, kernels.NewUntimedEvent)
 	if err != nil {
 		return err
 	}
@@ -191,22 +197,11 @@ func (s *cudaSideQueue) Join(i int) error {
 }
 
 func (s *cudaSideQueue) Do(f func(uintptr) error) error { return f(s.stream.Handle()) }
-func (s *cudaSideQueue) StampSide(i int) error          { return s.stamp(i, s.stream) }
-func (s *cudaSideQueue) StampQueue(i int) error         { return s.stamp(i, s.queue) }
-
-func (s *cudaSideQueue) stamp(i int, on kernels.Stream) error {
-	e, err := numbered(&s.stamps, i, kernels.NewEvent)
-	if err != nil {
-		return err
-	}
-	return e.RecordExternal(on)
-}
+func (s *cudaSideQueue) StampSide(i int) error          { return s.stamps.record(i, s.stream) }
+func (s *cudaSideQueue) StampQueue(i int) error         { return s.stamps.record(i, s.queue) }
 
 func (s *cudaSideQueue) Elapsed(from, to int) (time.Duration, error) {
-	if !areMarks(from, to, len(s.stamps)) {
-		return 0, noMarks(from, to)
-	}
-	return s.stamps[to].Since(s.stamps[from])
+	return s.stamps.elapsed(from, to)
 }
 
 // Close waits for the side queue's work, then frees its stream and its events.

@@ -25,13 +25,7 @@ func f32(addr uintptr, n int) []float32 { return sliceAt[float32](addr, n) }
 func (q *HostQueue) Values() Kind { return valuesIn(q.Precision) }
 
 // do runs an operation, or adds it to the graph.
-func (q *HostQueue) do(f func()) error {
-	if q.captured == nil {
-		f()
-		return nil
-	}
-	return q.try(func() error { f(); return nil })
-}
+func (q *HostQueue) do(f func()) error { return q.try(func() error { f(); return nil }) }
 
 // try is do for an operation that may fail.
 func (q *HostQueue) try(f func() error) error {

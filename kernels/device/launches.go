@@ -12,15 +12,15 @@ func (q *HostQueue) Transpose(t, x uintptr, rows, cols int) error {
 	return q.do(func() { ref.Transpose(f32(t, cols*stride), f32(x, rows*cols), rows, cols, stride) })
 }
 func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
-	return q.do(func() { ref.Softmax(sliceAt[float32](p, rows*cols), sliceAt[float32](x, rows*cols), rows, cols) })
+	return q.do(func() { ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols) })
 }
 func (q *HostQueue) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
 	return q.do(func() {
-		ref.CrossEntropy(sliceAt[float32](loss, rows), sliceAt[float32](correct, rows), sliceAt[float32](x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+		ref.CrossEntropy(f32(loss, rows), f32(correct, rows), f32(x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
 func (q *HostQueue) Step(w, dw uintptr, rate float32, n int) error {
-	return q.do(func() { ref.Step(sliceAt[float32](w, n), sliceAt[float32](dw, n), rate, n) })
+	return q.do(func() { ref.Step(f32(w, n), f32(dw, n), rate, n) })
 }
 
 func (q *CUDAQueue) GEMM(g kernels.GEMM) error { return q.Stream.GEMM(q.precision, g) }

@@ -33,15 +33,13 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 	}
 	x = d.output(op, n, images.cols, d.values)
 	x.pixels = true
-	if d.fuse {
-		if d.err == nil {
-			d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, indices.at(start), n, images.cols), n, x.addr())
-		}
-		return x, y
+	var to, from uintptr // the labels
+	if !d.fuse {
+		y = d.output(op, n, 1, Int32)
+		to, from = y.addr(), labels.addr()
 	}
-	y = d.output(op, n, 1, Int32)
 	if d.err == nil {
-		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), indices.at(start), n, images.cols), n, x.addr(), y.addr())
+		d.launched(op, d.queue.Gather(x.addr(), to, images.addr(), from, indices.at(start), n, images.cols), n, x.addr(), to)
 	}
 	return x, y
 }

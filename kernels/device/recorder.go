@@ -27,7 +27,7 @@ func Observe(q Queue, around func(l Launch, queue func() error) error) Queue {
 	return &recorder{q, around}
 }
 
-// recorder is what Observe returns. Its operations are generated.
+// recorder is what Observe returns.
 type recorder struct {
 	Queue
 	around func(l Launch, queue func() error) error
