@@ -29,9 +29,7 @@ func TestWords(t *testing.T) {
 	}
 	fill := func(from, length int64, value uint32) {
 		t.Helper()
-		if err := filler.Fill(addr+uintptr(from), value, length, s.Handle()); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, filler.Fill(addr+uintptr(from), value, length, s.Handle()))
 	}
 	fill(0, bytes, 0xfdfdfdfd)
 	differing(0, bytes, 0, 0xfdfdfdfd)

@@ -175,9 +175,7 @@ func TestPrefetch(t *testing.T) {
 		{"capture", func() error { return b.Replay(1, func() error { linear(); linear(); return b.EndStep() }) }, linear, "nn"},
 		{"graph", func() error { return b.Replay(1, nil) }, linear, "nn"},
 		{"in a capture", nil, func() {
-			if err := b.Replay(2, func() error { linear(); linear(); return b.EndStep() }); err != nil {
-				t.Error(err)
-			}
+			must.OK(t, b.Replay(2, func() error { linear(); linear(); return b.EndStep() }))
 		}, "begin, nn, nn A B, end, launch"},
 	} {
 		if err := other(); err != nil { // something known, and unlike the operands

@@ -213,9 +213,7 @@ func TestHalfTheBytes(t *testing.T) {
 		if h := b.Hidden(image, b.w0); fuse && b.alloc.Stats().Allocated-before != 256 || h.bytes() != 10*8*2 {
 			t.Errorf("an output of 80 elements has %d bytes", h.bytes())
 		}
-		if err := b.EndStep(); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, b.EndStep())
 		b.Hidden(image, x)
 		if err := b.EndStep(); err == nil {
 			t.Error("a layer takes weights without a copy")

@@ -33,9 +33,7 @@ func TestDenseRoundTrip(t *testing.T) {
 		if err := b.Write(d, tensor.New(tensor.WithShape(7), tensor.Of(tensor.Float32))); err == nil {
 			t.Errorf("a tensor of 7 was written over one of %v", h.Shape())
 		}
-		if err := b.Free(d); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, b.Free(d))
 	}
 	if _, err := b.FromDense("h", tensor.New(tensor.WithShape(2), tensor.Of(tensor.Float64))); err == nil {
 		t.Error("float64 was taken")

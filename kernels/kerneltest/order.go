@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"math"
+	"slices"
 
 	"mlpool/kernels"
 )
@@ -88,13 +89,7 @@ func (s *suite) orders() {
 	}
 }
 
-func ones(n int) []float32 {
-	x := make([]float32, n)
-	for i := range x {
-		x[i] = 1
-	}
-	return padded(x)
-}
+func ones(n int) []float32 { return padded(slices.Repeat([]float32{1}, n)) }
 
 // exponents returns a GEMM's a, and its rows. Of 32 k in a row at most one is not zero. It has 8 bits,
 // exact in every precision, and is so different in size from others that most sums of two are rounded.

@@ -55,9 +55,7 @@ func TestAbortBesideWork(t *testing.T) {
 				t.Errorf("%v, want %v", err, gone)
 			}
 			<-aborted
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			must.OK(t, c.Close())
 		})
 	}
 }

@@ -78,9 +78,7 @@ func TestNoWindow(t *testing.T) {
 			if _, err := c.RegisterWindow(1<<20, 4096); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "between these GPUs") {
 				t.Errorf("%v, want errors.ErrUnsupported", err)
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			must.OK(t, c.Close())
 		})
 	}
 }
@@ -126,9 +124,7 @@ func TestHosts(t *testing.T) {
 		if got := c.AcrossHosts(); got != want {
 			t.Errorf("%T: on several hosts %v, want %v", ranks, got, want)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, c.Close())
 	}
 }
 

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -69,9 +68,7 @@ func TestManyStrangers(t *testing.T) {
 		if n := open.Load(); n != 0 {
 			t.Errorf("%d strangers are connected after %v", n, greetWithin)
 		}
-		if err := errors.Join(meet(l, process(1, 2), leave), <-rank0); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, meet(l, process(1, 2), leave), <-rank0)
 	})
 }
 
@@ -116,9 +113,7 @@ func TestListen(t *testing.T) {
 			if host, _, err := net.SplitHostPort(l.Addr().String()); err != nil || host != prefix.Addr().String() {
 				t.Errorf("for %s rank 0 listens at %s", a, l.Addr())
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must.OK(t, l.Close())
 		}
 	}
 }

@@ -134,9 +134,7 @@ func TestProcesses(t *testing.T) {
 				}
 			}
 			goOn := func(rank int) {
-				if err := ranks[rank].Process.Signal(syscall.SIGCONT); err != nil {
-					t.Error(err)
-				}
+				must.OK(t, ranks[rank].Process.Signal(syscall.SIGCONT))
 			}
 			if c.what == allAreLate {
 				for _, cmd := range ranks {

@@ -139,9 +139,7 @@ func TestStrangers(t *testing.T) {
 				must.OK(t, err)
 				go stranger().speak(conn, false)
 				synctest.Wait()
-				if err := at[0].Close(); err != nil {
-					t.Error(err)
-				}
+				must.OK(t, at[0].Close())
 				if err := errors.Join(meet(later, process(0, 2), leave), <-met); err != nil {
 					t.Errorf("after %q in place of rank 0: %v", says, err)
 				}
