@@ -85,9 +85,7 @@ func (e *Error) Is(target error) bool { return target == errors.ErrUnsupported &
 
 // Available returns nil if a CUDA device can be used, else an error that says
 // why not in one line.
-func Available() error {
-	return available()
-}
+func Available() error { return available() }
 
 // Device describes the device.
 func Device() (Info, error) { return device() }

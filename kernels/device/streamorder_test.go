@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -134,7 +135,7 @@ func TestPoisonOnGPU(t *testing.T) {
 		t.Helper()
 		var raw [4]byte
 		g.must(s.Download(raw[:], b.Addr))
-		return math.Float32frombits(uint32(raw[0]) | uint32(raw[1])<<8 | uint32(raw[2])<<16 | uint32(raw[3])<<24)
+		return math.Float32frombits(binary.NativeEndian.Uint32(raw[:]))
 	}
 	b := g.alloc(bytes, s)
 	if v := read(b); v == v {

@@ -242,7 +242,7 @@ func parsePort(text string) (port uint64, ok bool) {
 // steps, so only the list of the whole job counts for them.
 func (l launcher) hosts(p Process, env func(string) string) (one bool, list string) {
 	if l.slurm {
-		return env("SLURM_STEP_NUM_NODES") == "1", first(env, "SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST")
+		return env("SLURM_STEP_NUM_NODES") == "1", cmp.Or(env("SLURM_STEP_NODELIST"), env("SLURM_NODELIST"), env("SLURM_JOB_NODELIST"))
 	}
 	return env(l.localSize) == strconv.Itoa(p.Size), env("SLURM_JOB_NODELIST")
 }
@@ -296,16 +296,6 @@ func parentAndSession(process string) (parent, session string) {
 		return fields[1], fields[3]
 	}
 	return "", ""
-}
-
-// first returns the value of the first variable that is set.
-func first(env func(string) string, names ...string) string {
-	for _, name := range names {
-		if v := env(name); v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // firstHost returns the first host of a Slurm list: gpu01 of gpu[01-04,07],big1.
