@@ -222,7 +222,10 @@ func clone(a arrays) arrays {
 
 // same compares bits.
 func same(a, b any) bool {
-	return a == nil || bytes.Equal(bytesOf(a), bytesOf(b))
+	if a == nil || b == nil {
+		return a == b
+	}
+	return bytes.Equal(bytesOf(a), bytesOf(b))
 }
 
 // near checks that got, without its guard, is want within tolerance of

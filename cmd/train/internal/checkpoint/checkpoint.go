@@ -12,7 +12,6 @@ package checkpoint
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -87,7 +86,10 @@ func writeFile(path string, tensors []namedTensor, metadata map[string]string) (
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	if err := cmp.Or(writeSafetensors(w, tensors, metadata), w.Flush()); err != nil {
+	if err := writeSafetensors(w, tensors, metadata); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
 		return err
 	}
 	return f.Sync()
