@@ -7,10 +7,11 @@ including the short last batch.
     tools/peers.py ... --gpus 2 --append    # data parallel, after one GPU in the same CSV
 
 mlpool uses the graph executor. In JAX the whole epoch is one jitted function; in PyTorch a
-step is a CUDA graph. Each training runs in its own process, one at a time on the GPU. The
-first epoch, which compiles, does not count. Large shapes are measured for fewer epochs, but
-at least three. A framework that is not installed, a training that fails and one that takes
-longer than --timeout are reported in one line each and leave no row.
+step is a CUDA graph. One training at a time runs on the GPU. On one GPU, JAX and PyTorch train
+a shape in all precisions in one process. The first epoch, which compiles, does not count. Large
+shapes are measured for fewer epochs, but at least three. A framework that is not installed, a
+training that fails and one that takes longer than --timeout are reported in one line each and
+leave no row.
 
 bf16 is mixed precision: weights, the loss and the update are in float32, the operands of
 products and the activations in bfloat16. JAX casts the weights, and their gradients back, in
@@ -38,6 +39,8 @@ any part of it is a fair sample.
 """
 
 import argparse
+import dataclasses
+import itertools
 import json
 import math
 import os
@@ -71,23 +74,23 @@ def measure(args, table):
     failed = tried = 0
     for name in args.frameworks:
         peer = make_trainer(name, args)
-        for job in jobs_of(args, name):
-            row = key_of(name, job)
-            if table.has(row):
-                continue
+        jobs = [job for job in jobs_of(args, name) if not table.has(key_of(name, job))]
+        for _, group in itertools.groupby(jobs, lambda job: job if args.gpus > 1 else dataclasses.replace(job, precision="")):
+            jobs = list(group)
             try:
-                (answer,) = peer.train_all([job])
+                answers = peer.train_all(jobs)
             except Missing as err:
                 say(f"{NAMES[name]} is left out: {err}")
                 break
-            tried += 1
-            if isinstance(answer, Failed):
-                say(f"{NAMES[name]} {job}: {answer}")
-                failed += 1
-                continue
-            row |= figures_of(job, peer, answer)
-            table.add(row)
-            say(f"{NAMES[name]} {job}: {row['ms']} ms")
+            for job, answer in zip(jobs, answers):
+                tried += 1
+                if isinstance(answer, Failed):
+                    say(f"{NAMES[name]} {job}: {answer}")
+                    failed += 1
+                    continue
+                row = key_of(name, job) | figures_of(job, peer, answer)
+                table.add(row)
+                say(f"{NAMES[name]} {job}: {row['ms']} ms")
     return failed, tried
 
 
