@@ -70,7 +70,7 @@ bool bf16_wgrad_fits(const Gemm &g) {
   return g.k > 0 && g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
 }
 
-bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k > 0 && g.k <= 2048 && bf16_skinny_tiles(g) <= 2 * device().sms; }
+bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k > 0 && g.k <= 1024 && bf16_skinny_tiles(g) <= 2 * device().sms; }
 
 // The least multiplications of warpgroup MMA, the fewest rows of forward and dgrad, and the smallest side of float32
 // weights. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
@@ -163,7 +163,7 @@ const Row rows[] = {
     // Ten classes, and a large batch.
     {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
-    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && g.k <= 1024 && bf16_skinny_fits(g); },
+    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && bf16_skinny_fits(g); },
      bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
@@ -242,11 +242,11 @@ int run(uintptr_t stream, Gemm *g, int count) {
 }
 
 bool dgrad_wgrad_fits(const Gemm &g) {
-  // It is for weights that do not fit L2. 3xtf32 is bound by multiplication, so it gains only if nearly every
-  // SM has a CTA.
+  // It is for weights that do not fit L2. In 3xtf32 more than 32 rows are bound by multiplication, so it gains only if
+  // nearly every SM has a CTA.
   if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
   int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
-  return g.precision != KERNELS_TF32X3 || (ctas <= sms && 10 * ctas >= 9 * sms);
+  return g.precision != KERNELS_TF32X3 || g.m <= 32 || (ctas <= sms && 10 * ctas >= 9 * sms);
 }
 
 int check(int precision, const kernels_gemm_args &p) {

@@ -113,25 +113,32 @@ struct SplitK {
   }
 };
 
-// split_k returns how many CTAs of a cluster share each of the tiles, at most max_ranks: the most for which
-// each CTA has its own SM and at least 64 of k. That is a power of two, or with thirds also 3 or 6.
-inline int split_k(const Gemm &g, int64_t tiles, int max_ranks, bool thirds = false) {
+// Share says how CTAs share tiles: at most ranks of them each, a power of two or with thirds also 3 or 6, and on_sm CTAs on
+// an SM.
+struct Share {
+  int ranks;
+  bool thirds = false;
+  int on_sm = 1;
+};
+
+// split_k returns how many CTAs of a cluster share each of the tiles: the most for which all CTAs run at once, and each
+// has at least 64 of k.
+inline int split_k(const Gemm &g, int64_t tiles, Share share) {
   int most = 1;
   if (device().major >= 9)
     for (int ranks : {2, 3, 4, 6, 8})
-      if (ranks <= max_ranks && tiles * ranks <= ctas_at_once(ranks) && g.k >= 64 * ranks && (thirds || ranks % 3)) most = ranks;
+      if (ranks <= share.ranks && tiles * ranks <= share.on_sm * ctas_at_once(ranks) && g.k >= 64 * ranks && (share.thirds || ranks % 3)) most = ranks;
   return most;
 }
 
-// launch_split_k launches KERNEL, in which at most max_ranks CTAs share a tile, of C::BM×C::BN. S::BYTES is
-// the shared memory of a CTA, to which cluster split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE,
-// but for the last. thirds: see split_k.
+// launch_split_k launches KERNEL, whose tiles are C::BM×C::BN. S::BYTES is the shared memory of a CTA, to which cluster
+// split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.
 template <auto KERNEL, typename C, typename S, int K_MULTIPLE>
-int launch_split_k(uintptr_t stream, Gemm g, int max_ranks, bool thirds = false) {
+int launch_split_k(uintptr_t stream, Gemm g, Share share) {
   if (int code = opt_in_shared<KERNEL>(device().shared)) return code;
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks, thirds) : 1;
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, share) : 1;
   g.k_cta = ceil_div(ceil_div(g.k, ranks), K_MULTIPLE) * K_MULTIPLE;
 
   // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other

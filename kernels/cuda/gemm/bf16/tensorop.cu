@@ -13,8 +13,11 @@ using namespace bfloat;
 // of the next kernel fit on the SM as well, to prefetch their weights. Seven warps share k, as 784 is 7×112,
 // and all of it is copied at once.
 struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
-// Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each.
+// Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each. Lower is for up to 32 rows, where the bytes
+// of weights count, and Wide for weights of many columns: two CTAs on an SM.
 struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
+struct Lower : Config<32, 64, 32, 1, 2, 4, 3, 2> {};
+struct Wide : Config<64, 64, 32, 2, 2, 2, 4, 2> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
 struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};
 struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
@@ -30,16 +33,21 @@ struct NarrowWgrad : Config<224, 16, 64, 7, 1, 1, 2, 3> {};
 struct LongNarrowWgrad : Config<64, 16, 32, 2, 1, 4, 3, 1> {};
 
 template <typename P>
-int launch_tensorop(uintptr_t stream, const Gemm &g, int max_ranks) {
-  return launch_split_k<single_gemm<P>, P, P, 16>(stream, g, max_ranks);
+int launch_tensorop(uintptr_t stream, const Gemm &g, Share share) {
+  return launch_split_k<single_gemm<P>, P, P, 16>(stream, g, share);
 }
 
 // launch_layout is launch_tensorop of g's layout, with both operands copied in the same way.
 template <typename C, int ACCESS>
-int launch_layout(uintptr_t stream, const Gemm &g, int max_ranks) {
-  if (g.layout == NN) return launch_tensorop<Tensorop<NN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
-  if (g.layout == NT) return launch_tensorop<Tensorop<NT, C, ACCESS, ACCESS>>(stream, g, max_ranks);
-  return launch_tensorop<Tensorop<TN, C, ACCESS, ACCESS>>(stream, g, max_ranks);
+int launch_layout(uintptr_t stream, const Gemm &g, Share share) {
+  if (g.layout == NN) return launch_tensorop<Tensorop<NN, C, ACCESS, ACCESS>>(stream, g, share);
+  if (g.layout == NT) return launch_tensorop<Tensorop<NT, C, ACCESS, ACCESS>>(stream, g, share);
+  return launch_tensorop<Tensorop<TN, C, ACCESS, ACCESS>>(stream, g, share);
+}
+
+template <typename C>
+int launch_forward_dgrad(uintptr_t stream, const Gemm &g, Share share) {
+  return g.layout == NN ? launch_tensorop<Tensorop<NN, C>>(stream, g, share) : launch_tensorop<Tensorop<NT, C>>(stream, g, share);
 }
 
 }  // namespace
@@ -54,20 +62,22 @@ int bf16_skinny(uintptr_t stream, const Gemm &g) {
 }
 
 int bf16_low(uintptr_t stream, const Gemm &g) {
-  if (g.layout == NT) return launch_tensorop<Tensorop<NT, Low>>(stream, g, 4);
-  return g.indices ? launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, 4) : launch_tensorop<Tensorop<NN, Low>>(stream, g, 4);
+  constexpr Share TWO{MAX_CLUSTER, false, 2};
+  if (g.indices) return launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, {4});
+  if (g.m > 32 && many_columns(g)) return launch_forward_dgrad<Wide>(stream, g, TWO);
+  return g.m <= 64 ? launch_forward_dgrad<Lower>(stream, g, TWO) : launch_forward_dgrad<Low>(stream, g, {4});
 }
 
-int bf16_medium(uintptr_t stream, const Gemm &g) { return launch_layout<Medium, CP_ASYNC>(stream, g, 4); }
+int bf16_medium(uintptr_t stream, const Gemm &g) { return launch_layout<Medium, CP_ASYNC>(stream, g, {4}); }
 
 int64_t bf16_square_tiles(const Gemm &g) { return tiles(g, Square::BM, Square::BN); }
 
-int bf16_square(uintptr_t stream, const Gemm &g) { return launch_layout<Square, CP_ASYNC>(stream, g, 1); }
+int bf16_square(uintptr_t stream, const Gemm &g) { return launch_layout<Square, CP_ASYNC>(stream, g, {1}); }
 
-int bf16_unaligned(uintptr_t stream, const Gemm &g) { return launch_layout<Unaligned, ANY>(stream, g, MAX_CLUSTER); }
+int bf16_unaligned(uintptr_t stream, const Gemm &g) { return launch_layout<Unaligned, ANY>(stream, g, {MAX_CLUSTER}); }
 
 int bf16_narrow_wgrad(uintptr_t stream, const Gemm &g) {
-  return launch_tensorop<Tensorop<TN, LongNarrowWgrad, CP_ASYNC, ANY>>(stream, g, MAX_CLUSTER);
+  return launch_tensorop<Tensorop<TN, LongNarrowWgrad, CP_ASYNC, ANY>>(stream, g, {MAX_CLUSTER});
 }
 
 int bf16_wgrads(uintptr_t stream, const Gemm *g, int count) {

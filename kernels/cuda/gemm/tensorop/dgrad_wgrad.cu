@@ -26,18 +26,18 @@ namespace gemm {
 
 namespace {
 
-constexpr int M = DGRAD_WGRAD_ROWS, N = 32, K = 128, WARPS = 8, WARP_K = K / WARPS;
+constexpr int N = 32, K = 128, WARPS = 8, WARP_K = K / WARPS;
 // Rows in shared memory are padded against bank conflicts.
 constexpr int LINE = K + 8, LINE_N = N + 8;
 
-// Float and Half are a warp's multiplications. Both have y in registers. gradient multiplies yᵀ by the warp's
+// Float and Half are a warp's multiplications of M rows. Both have y in registers. gradient multiplies yᵀ by the warp's
 // k of a, in shared memory. take takes two weights of row 8j + g and the k8-th eight k; after those of all
 // rows add multiplies a by them.
-template <bool X3_>
+template <int M_, bool X3_>
 struct Float {
   using Value = float;
   static constexpr bool FMA = true, X3 = X3_;
-  static constexpr int STAGES = 4;
+  static constexpr int M = M_, STAGES = M == 32 ? 3 : 4;
   static constexpr TileFormat FORMAT = TileFormat::PLAIN;
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   float y[M / 8][N / 16][2][2], weights[N / 8][2];
@@ -89,10 +89,11 @@ struct Float {
   }
 };
 
+template <int M_>
 struct Half {
   using Value = bf16;
   static constexpr bool FMA = false, X3 = false;
-  static constexpr int STAGES = 6;
+  static constexpr int M = M_, STAGES = M == 64 ? 6 : M == 32 ? 4 : 5;
   static constexpr TileFormat FORMAT = TileFormat::PLAIN_BF16;
   int lane = threadIdx.x % 32;
   unsigned y[M / 16][N / 16][4], weights[N / 8][2];
@@ -138,7 +139,8 @@ struct Half {
 template <typename Multiply>
 struct Fused {
   using Value = typename Multiply::Value;
-  static constexpr int ARCH = 90, THREADS = 32 * WARPS, CTAS = 1, OCCUPANCY = 0, CLUSTER = CTA_PAIR, STAGES = Multiply::STAGES;
+  static constexpr int M = Multiply::M, STAGES = Multiply::STAGES;
+  static constexpr int ARCH = 90, THREADS = 32 * WARPS, CTAS = M == DGRAD_WGRAD_ROWS ? 1 : 2, OCCUPANCY = 0, CLUSTER = CTA_PAIR;
   static constexpr bool HALF = sizeof(Value) == 2;
   // In floats.
   static constexpr int SIZE_A = M * LINE * sizeof(Value) / 4, SIZE_B = N * LINE, SIZE_Y = M * LINE_N * sizeof(Value) / 4, SIZE_INBOX = M / 2 * N;
@@ -269,8 +271,8 @@ struct Fused {
   // finish adds the warps' sums, sends those of the other CTA's rows to its inbox, and finishes this CTA's
   // rows with those from its own inbox.
   __device__ void finish() const {
-    constexpr int ROW = N / 4;
-    static_assert(M / 2 * ROW == THREADS, "a float4 each");
+    constexpr int ROW = N / 4, FINISH = M / 2 * ROW;  // threads, with a float4 each
+    static_assert(FINISH <= THREADS, "a thread for each");
     __syncthreads();
     float *part = shared + warp * PART + g * LINE_N + 2 * t;
 #pragma unroll
@@ -281,6 +283,7 @@ struct Fused {
         for (int j = 0; j < N / 8; j++)
           *(float2 *)(part + (16 * m16 + 8 * h) * LINE_N + 8 * j) = make_float2(by.sums[m16].c[j][2 * h], by.sums[m16].c[j][2 * h + 1]);
     __syncthreads();
+    if (threadIdx.x >= FINISH) return;
     int rank = cluster_ctarank(), other = 1 - rank, row = threadIdx.x / ROW, x = threadIdx.x % ROW * 4, m = M / 2 * rank + row;
     auto sum = [&](int first) {
       const float *from = shared + (first + row) * LINE_N + x;
@@ -306,13 +309,19 @@ struct Fused {
   }
 };
 
+template <int M>
+int launch_rows(uintptr_t stream, const Gemm &g) {
+  if (g.precision == KERNELS_BF16) return launch_single<Fused<Half<M>>>(stream, g);
+  return g.precision == KERNELS_TF32X3 ? launch_single<Fused<Float<M, true>>>(stream, g) : launch_single<Fused<Float<M, false>>>(stream, g);
+}
+
 }  // namespace
 
-int64_t dgrad_wgrad_ctas(const Gemm &g) { return Fused<Half>::ctas(g); }
+int64_t dgrad_wgrad_ctas(const Gemm &g) { return Fused<Half<DGRAD_WGRAD_ROWS>>::ctas(g); }
 
 int dgrad_wgrad(uintptr_t stream, const Gemm &g) {
-  if (g.precision == KERNELS_BF16) return launch_single<Fused<Half>>(stream, g);
-  return g.precision == KERNELS_TF32X3 ? launch_single<Fused<Float<true>>>(stream, g) : launch_single<Fused<Float<false>>>(stream, g);
+  if (g.m <= 16) return launch_rows<16>(stream, g);
+  return g.m <= 32 ? launch_rows<32>(stream, g) : launch_rows<DGRAD_WGRAD_ROWS>(stream, g);
 }
 
 }  // namespace gemm

@@ -26,8 +26,13 @@ struct Policy {
 template <bool X3>
 using Square = Policy<typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 3, 1>>::type,
                       Config<128, 56, 16, 4, 1, 2, 3, 1>>;
-// Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each.
-using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
+// Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each. Lower is for up to 32 rows, where the
+// bytes of weights count: two CTAs on an SM. Tiles of 64 columns read the rows half as often; they are for weights that
+// have enough columns.
+using Low32 = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
+using Low64 = Policy<Config<64, 64, 16, 2, 2, 2, 8, 1>, Config<64, 64, 16, 2, 2, 2, 4, 1>>;
+using Lower32 = Policy<Config<32, 32, 16, 2, 1, 4, 5, 2>>;
+using Lower64 = Policy<Config<32, 64, 16, 1, 2, 4, 4, 2>, Config<32, 64, 16, 1, 2, 4, 3, 2>>;
 // Narrow is for a classifier: c is small, so 16 warps share k.
 using Narrow = Policy<Config<16, 16, 16, 1, 1, 16, 3, 1>, Config<16, 16, 16, 1, 1, 16, 2, 1>>;
 using NarrowWgrad = Policy<Config<16, 16, 32, 1, 1, 4, 4, 1>>;
@@ -74,60 +79,65 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
 }
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
-int launch_config(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds) {
-  return launch_split_k<tensorop_gemm<LAYOUT, X3, ALIGNED, C>, C, Stages<LAYOUT, C>, 8>(stream, g, max_ranks, thirds);
+int launch_config(uintptr_t stream, const Gemm &g, Share share) {
+  return launch_split_k<tensorop_gemm<LAYOUT, X3, ALIGNED, C>, C, Stages<LAYOUT, C>, 8>(stream, g, share);
 }
 
-// launch_policy launches a policy's Large or Small. At most max_ranks CTAs share a tile: see split_k.
+// launch_policy launches a policy's Large or Small.
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>
-int launch_policy(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds) {
+int launch_policy(uintptr_t stream, const Gemm &g, Share share) {
   using Large = typename P::Large;
   using Small = typename P::Small;
   constexpr int BYTES = Stages<LAYOUT, Large>::BYTES;
   static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
   if constexpr (BYTES > CP_ASYNC_SHARED)
-    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, max_ranks, thirds);
-  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, max_ranks, thirds);
+    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, share);
+  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, share);
 }
 
 // launch_precision launches the policy of g's precision.
 template <int LAYOUT, bool ALIGNED, typename Tf32, typename Tf32x3 = Tf32>
-int launch_precision(uintptr_t stream, const Gemm &g, int max_ranks, bool thirds = false) {
-  if (g.precision == KERNELS_TF32X3) return launch_policy<LAYOUT, true, ALIGNED, Tf32x3>(stream, g, max_ranks, thirds);
-  return launch_policy<LAYOUT, false, ALIGNED, Tf32>(stream, g, max_ranks, thirds);
+int launch_precision(uintptr_t stream, const Gemm &g, Share share) {
+  if (g.precision == KERNELS_TF32X3) return launch_policy<LAYOUT, true, ALIGNED, Tf32x3>(stream, g, share);
+  return launch_policy<LAYOUT, false, ALIGNED, Tf32>(stream, g, share);
 }
 
 constexpr bool ALIGNED = true;
 
+template <typename Tf32, typename Tf32x3 = Tf32>
+int launch_forward_dgrad(uintptr_t stream, const Gemm &g, Share share) {
+  if (g.layout == NN) return launch_precision<NN, ALIGNED, Tf32, Tf32x3>(stream, g, share);
+  return launch_precision<NT, ALIGNED, Tf32, Tf32x3>(stream, g, share);
+}
+
 }  // namespace
 
 int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
-  constexpr bool THIRDS = true;  // in TN wide tiles are few: 333×333 has 18, of six CTAs each
-  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Unaligned>(stream, g, 4);
-  if (g.layout == NT) return launch_precision<NT, !ALIGNED, Unaligned>(stream, g, 4);
-  return launch_precision<TN, !ALIGNED, Unaligned>(stream, g, MAX_CLUSTER, THIRDS);
+  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Unaligned>(stream, g, {4});
+  if (g.layout == NT) return launch_precision<NT, !ALIGNED, Unaligned>(stream, g, {4});
+  return launch_precision<TN, !ALIGNED, Unaligned>(stream, g, {MAX_CLUSTER, true});  // 333×333 has 18 tiles, of six CTAs each
 }
 
 int tensorop_narrow(uintptr_t stream, const Gemm &g) {
-  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Narrow>(stream, g, MAX_CLUSTER);
-  return launch_precision<TN, !ALIGNED, NarrowWgrad>(stream, g, g.k <= 256 ? 1 : MAX_CLUSTER);
+  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Narrow>(stream, g, {MAX_CLUSTER});
+  return launch_precision<TN, !ALIGNED, NarrowWgrad>(stream, g, {g.k <= 256 ? 1 : MAX_CLUSTER});
 }
 
 int tensorop_low(uintptr_t stream, const Gemm &g) {
-  return g.layout == NN ? launch_precision<NN, ALIGNED, Low>(stream, g, 4) : launch_precision<NT, ALIGNED, Low>(stream, g, 4);
+  const bool wide = many_columns(g);
+  if (g.m > 32) return wide ? launch_forward_dgrad<Low64>(stream, g, {MAX_CLUSTER}) : launch_forward_dgrad<Low32>(stream, g, {4});
+  constexpr Share TWO{MAX_CLUSTER, false, 2};
+  return wide ? launch_forward_dgrad<Lower64>(stream, g, TWO) : launch_forward_dgrad<Lower32>(stream, g, TWO);
 }
 
-int tensorop_square(uintptr_t stream, const Gemm &g) {
-  if (g.layout == NN) return launch_precision<NN, ALIGNED, Square<false>, Square<true>>(stream, g, 4);
-  return launch_precision<NT, ALIGNED, Square<false>, Square<true>>(stream, g, 4);
-}
+int tensorop_square(uintptr_t stream, const Gemm &g) { return launch_forward_dgrad<Square<false>, Square<true>>(stream, g, {4}); }
 
 bool tensorop_wgrad_wave_fits(const Gemm &g) { return int64_t(g.m) * g.n <= int64_t(WgradWave::Large::BM * WgradWave::Large::BN) * device().sms; }
 
-int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradWave>(stream, g, 1); }
+int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradWave>(stream, g, {1}); }
 
-int tensorop_wgrad_short(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradShort>(stream, g, 1); }
+int tensorop_wgrad_short(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradShort>(stream, g, {1}); }
 
-int tensorop_wgrad_long(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradLong<false>, WgradLong<true>>(stream, g, 4); }
+int tensorop_wgrad_long(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradLong<false>, WgradLong<true>>(stream, g, {4}); }
 
 }  // namespace gemm
