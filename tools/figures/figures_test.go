@@ -93,7 +93,7 @@ func TestCheck(t *testing.T) {
 		{"other memory", "assets/training_h200.csv", "18.0,100.0,128.0,98.06", "18.0,101.0,128.0,98.06", "101 MiB are allocated, not 100", true},
 		{"no CSV", "assets/training_h200.csv", "\nmnist.toml,eager,", "\nmnist.toml,", "wrong number of fields", true},
 		{"no JSON", "assets/recorded_torch_h200.json", "[", "{", "invalid character", true},
-		{"no precision", "assets/numerics_h200.csv", "\neager:tf32,", "\neager:bf16,", "numerics_h200.csv: no max_diff_0_49 of run eager:tf32", true},
+		{"no precision", "assets/numerics_h200.csv", "\neager:tf32,", "\neager:fp16,", "numerics_h200.csv: no max_diff_0_49 of run eager:tf32", true},
 		{"a replay cut", "assets/recorded_h200.csv", "0.0357258,false", "0.0357258,true", "the table recorded is out of date", false},
 		{"no replay", "assets/recorded_h200.csv", "replay,cnn warm,tlsf", "replay,cnn warm,hoard", "recorded_h200.csv: no mean_ns of scenario replay", true},
 		{"no GPU alone", "assets/scaling_h200.csv", "784,3xtf32,graph,1,64,", "784,tf32,graph,1,64,", "no line of one GPU before 784, 3xtf32 on 2", true},

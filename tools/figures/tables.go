@@ -185,7 +185,7 @@ func numerics(s *source) string {
 	rows := [][]string{{"", "largest difference of a loss, steps 0–49", "50–99", "of the mean loss of 300 steps",
 		"accuracy after 10 epochs, mean (range)", "of the best epoch, mean"}}
 	for _, r := range [][2]string{{"fp32", "eager:fp32"}, {"3xtf32", "eager:3xtf32"}, {"tf32", "eager:tf32"},
-		{"PyTorch, fp32", "torch:fp32"}, {"PyTorch, tf32", "torch:tf32"}} {
+		{bf16, "eager:bf16"}, {"PyTorch, fp32", "torch:fp32"}, {"PyTorch, tf32", "torch:tf32"}, {"PyTorch, bf16", "torch:bf16"}} {
 		number := func(column string) float64 { return s.needed("numerics_h200.csv", column, key{"run", r[1]}) }
 		small := func(column string) string {
 			return strings.Replace(fmt.Sprintf("%.1e", number(column)), "e-0", "e-", 1)
