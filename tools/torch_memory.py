@@ -24,8 +24,8 @@ excludes 1, which takes six rounds. Peaks are of torch.cuda.max_memory_reserved 
 the memory of the device that is in use after a step, less that of the CUDA context. losses_equal is 1 if all losses
 equal those of the first allocator, bit for bit.
 
-Jobs are spread over the GPUs; only one process at a time uses a GPU. A part is written when it is complete and replaces
-what the CSV had of it. The memory after each step of the transformer goes to a second CSV, NAME_steps.csv.
+Jobs are spread over the GPUs; only one process at a time uses a GPU. A job is written after each round, and limits when
+all are known, in place of what the CSV had of it. The memory after each step of the transformer goes to a second CSV, NAME_steps.csv.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def spread(gpus, tasks):
         return list(threads.map(run, tasks))
 
 
-# ---- parts: each returns notes and rows, and whether all of it was measured
+# ---- parts: each puts its rows into the results, and returns whether all of it was measured
 
 
 def turns(names, count):
@@ -111,9 +111,10 @@ def turns(names, count):
         yield i, names[k:] + names[:k]
 
 
-def rounds_of(args, task, jobs, gpu, count, about, **request):
-    """Returns the answers of a task by job and allocator, one for each round; about describes one. An allocator that fails
-    at a job is left out. In a round a process runs all jobs, since it takes seconds to load a job's kernels."""
+def rounds_of(args, task, jobs, gpu, count, about, save, **request):
+    """Asks for the answers to a task by job and allocator, one for each round, and saves them after each; about describes
+    one. An allocator that fails at a job is left out. In a round a process runs all jobs, since it takes seconds to load a
+    job's kernels. Reports whether all allocators have answers of all jobs."""
     answers = {job: {allocator: [] for allocator in args.allocators} for job in jobs}
     for turn, order in turns(args.allocators, count):
         for allocator in order:
@@ -131,21 +132,23 @@ def rounds_of(args, task, jobs, gpu, count, about, **request):
                     continue
                 answers[job][allocator].append(a)
                 say(f"{job} on {allocator}, round {turn + 1} of {count}: {about(a)}")
-    return answers
+        if any(answers.values()):
+            save({job: of_job for job, of_job in answers.items() if of_job})
+    return all(len(of_job) == len(args.allocators) for of_job in answers.values())
 
 
-def of_jobs(args, task, about, steps):
-    """Returns what rounds_of does for all jobs, spread over the GPUs, without jobs that failed on all allocators."""
+def of_jobs(args, task, about, save, steps):
+    """Does what rounds_of does for all jobs, spread over the GPUs. It saves what is known of all of them."""
+    known, one = {}, threading.Lock()
+
+    def save_group(answers):
+        with one:
+            known.update(answers)
+            save({job: known[job] for job in args.jobs if job in known})
+
     groups = [group for i in range(len(args.gpus)) if (group := args.jobs[i :: len(args.gpus)])]
-    found = spread(args.gpus, [lambda gpu, group=group: rounds_of(args, task, group, gpu, args.rounds, about, steps=steps)
-                               for group in groups])
-    answers = {job: a for group in found if group for job, a in group.items()}
-    return {job: answers[job] for job in args.jobs if answers.get(job)}
-
-
-def whole(args, answers, jobs):
-    """Reports whether all allocators have answers of all jobs."""
-    return all(len(answers.get(job, ())) == len(args.allocators) for job in jobs)
+    return all(spread(args.gpus, [lambda gpu, group=group: rounds_of(args, task, group, gpu, args.rounds, about, save_group, steps=steps)
+                                  for group in groups]))
 
 
 def figures_of(answers, measures):
@@ -153,30 +156,33 @@ def figures_of(answers, measures):
     return {allocator: {name: [of(a) for a in rounds] for name, of in measures.items()} for allocator, rounds in answers.items()}
 
 
-def memory(args):
+def memory(args, results):
     def about(a):
         return (f"{max(a['reserved'][FIRST:]):.0f} MiB reserved, {max(a['allocated'][FIRST:]):.0f} allocated, "
                 f"{statistics.median(a['ms'][WARM:]):.2f} ms a step, losses {a['losses']}")
 
-    answers, rows = of_jobs(args, "measure", about, WARM + args.steps), []
-    for job, of_job in answers.items():
-        figures = figures_of(of_job, {
-            "reserved_mib": lambda a: max(a["reserved"][FIRST:]),
-            "allocated_mib": lambda a: max(a["allocated"][FIRST:]),
-            "device_mib": lambda a: max(a["device"][FIRST:]),
-            "step_ms": lambda a: statistics.median(a["ms"][WARM:]),
-        })
-        losses = next(iter(of_job.values()))[0]["losses"]
-        for allocator, rounds in of_job.items():
-            figures[allocator]["losses_equal"] = [int(all(a["losses"] == losses for a in rounds))]
-        rows += rows_of("memory", job, figures)
-        if job == SHOWN:
-            path = args.csv.with_name(args.csv.stem + "_steps.csv")
-            write_steps(path, [origin(args)], {allocator: rounds[0] for allocator, rounds in of_job.items()})
-    return [f"memory is that of steps {FIRST + 1} and later"], rows, whole(args, answers, args.jobs)
+    def save(answers):
+        rows = []
+        for job, of_job in answers.items():
+            figures = figures_of(of_job, {
+                "reserved_mib": lambda a: max(a["reserved"][FIRST:]),
+                "allocated_mib": lambda a: max(a["allocated"][FIRST:]),
+                "device_mib": lambda a: max(a["device"][FIRST:]),
+                "step_ms": lambda a: statistics.median(a["ms"][WARM:]),
+            })
+            losses = next(iter(of_job.values()))[0]["losses"]
+            for allocator, rounds in of_job.items():
+                figures[allocator]["losses_equal"] = [int(all(a["losses"] == losses for a in rounds))]
+            rows += rows_of("memory", job, figures)
+            if job == SHOWN:
+                path = args.csv.with_name(args.csv.stem + "_steps.csv")
+                write_steps(path, [origin(args)], {allocator: rounds[0] for allocator, rounds in of_job.items()})
+        results.replace("memory", [origin(args), f"memory is that of steps {FIRST + 1} and later"], rows)
+
+    return of_jobs(args, "measure", about, save, WARM + args.steps)
 
 
-def first(args):
+def first(args, results):
     measures = {f"step_{i + 1}_ms": lambda a, i=i: a["ms"][i] for i in range(FIRST)} | {
         "steps_ms": lambda a: sum(a["ms"]),
         "reserved_mib": lambda a: max(a["reserved"]),
@@ -186,9 +192,11 @@ def first(args):
     def about(a):
         return f"{' + '.join(f'{ms:.1f}' for ms in a['ms'])} ms, {max(a['reserved']):.0f} MiB reserved, {max(a['allocated']):.0f} allocated"
 
-    answers = of_jobs(args, "first", about, FIRST)
-    rows = [row for job, of_job in answers.items() for row in rows_of("first", job, figures_of(of_job, measures))]
-    return [], rows, whole(args, answers, args.jobs)
+    def save(answers):
+        rows = [row for job, of_job in answers.items() for row in rows_of("first", job, figures_of(of_job, measures))]
+        results.replace("first", [origin(args)], rows)
+
+    return of_jobs(args, "first", about, save, FIRST)
 
 
 def limit_of(args, job, allocator, gpu):
@@ -200,48 +208,57 @@ def limit_of(args, job, allocator, gpu):
     return a["fails"] / MIB, a["suffices"] / MIB
 
 
-def limits(args):
+def limits(args, results):
     pairs = [(job, allocator) for job in args.jobs for allocator in args.allocators]
     found = dict(zip(pairs, spread(args.gpus, [lambda gpu, p=pair: limit_of(args, *p, gpu) for pair in pairs])))
     rows = []
     for job in args.jobs:
         rows += limit_rows(job, {a: found[job, a] for a in args.allocators if found[job, a]}, TRIES)
-    return [f"a job has {args.limit_steps} steps"], rows, all(found.values())
+    if rows:
+        results.replace("limits", [origin(args), f"a job has {args.limit_steps} steps"], rows)
+    return all(found.values())
 
 
-def startup(args):
-    answers = rounds_of(args, "startup", ["startup"], args.gpus[0], args.startups, lambda a: f"{a['ms']:.0f} ms")
-    ms = figures_of(answers["startup"], {"start_ms": lambda a: a["ms"]})
-    rows = rows_of("startup", "first allocation", ms)
-    base = ms.get("native", {}).get("start_ms")
-    for allocator, measures in ms.items():
-        if base and allocator != "native":
-            extra = [value - other for value, other in zip(measures["start_ms"], base)]
-            rows.append(row_of("startup", "beyond native", allocator, "extra_ms", extra))
-    return [], rows, whole(args, answers, ["startup"])
+def startup(args, results):
+    def save(answers):
+        ms = figures_of(answers["startup"], {"start_ms": lambda a: a["ms"]})
+        rows = rows_of("startup", "first allocation", ms)
+        base = ms.get("native", {}).get("start_ms")
+        for allocator, measures in ms.items():
+            if base and allocator != "native":
+                extra = [value - other for value, other in zip(measures["start_ms"], base)]
+                rows.append(row_of("startup", "beyond native", allocator, "extra_ms", extra))
+        results.replace("startup", [origin(args)], rows)
+
+    return rounds_of(args, "startup", ["startup"], args.gpus[0], args.startups, lambda a: f"{a['ms']:.0f} ms", save)
 
 
-def host(args):
+def host(args, results):
     def about(a):
         return ", ".join(f"{name} {us:.2f}" for name, us in a.items()) + " µs"
 
-    answers = rounds_of(args, "host", ["host"], args.gpus[0], args.rounds, about, repeats=args.repeats)
-    cases = next(iter(answers["host"].values()), [{}])[0]
-    rows = [row for case in cases for row in rows_of("host", case, figures_of(answers["host"], {"us": lambda a, case=case: a[case]}))]
-    return ["an allocation and its free, less a tensor without memory"], rows, whole(args, answers, ["host"])
+    def save(answers):
+        cases = next(iter(answers["host"].values()))[0]
+        rows = [row for case in cases for row in rows_of("host", case, figures_of(answers["host"], {"us": lambda a, case=case: a[case]}))]
+        results.replace("host", [origin(args), "an allocation and its free, less a tensor without memory"], rows)
+
+    return rounds_of(args, "host", ["host"], args.gpus[0], args.rounds, about, save, repeats=args.repeats)
 
 
-def copies(args):
+def copies(args, results):
     if len(args.gpus) < 2:
         say("copies: left out, since they need two GPUs")
-        return [], [], True
+        return True
     measures = {"steps_ms": lambda a: sum(a["ms"][:FIRST]), "step_ms": lambda a: statistics.median(a["ms"][FIRST:])}
 
     def about(a):
         return f"the first two {measures['steps_ms'](a):.1f} ms, later {measures['step_ms'](a):.2f} ms a step"
 
-    answers = rounds_of(args, "copies", ["copies"], ",".join(args.gpus[:2]), args.rounds, about, steps=FIRST + args.steps)
-    return [], rows_of("copies", "to another GPU and back", figures_of(answers["copies"], measures)), whole(args, answers, ["copies"])
+    def save(answers):
+        rows = rows_of("copies", "to another GPU and back", figures_of(answers["copies"], measures))
+        results.replace("copies", [origin(args)], rows)
+
+    return rounds_of(args, "copies", ["copies"], ",".join(args.gpus[:2]), args.rounds, about, save, steps=FIRST + args.steps)
 
 
 PARTS = {"memory": memory, "first": first, "limits": limits, "startup": startup, "host": host, "copies": copies}
@@ -325,13 +342,10 @@ def measure(args, results):
     everything = True
     for part in args.parts:
         try:
-            notes, rows, complete = PARTS[part](args)
+            complete = PARTS[part](args, results)
         except Failed as err:
             say(f"{part}: {err}")
-            everything = False
-            continue
-        if rows:
-            results.replace(part, [origin(args), *notes], rows)
+            complete = False
         everything = everything and complete
     return everything
 
@@ -345,7 +359,7 @@ def main(argv):
         results = Results(args.csv)
         everything = measure(args, results)
     except KeyboardInterrupt:
-        say("interrupted: the CSV has the parts that were complete")
+        say("interrupted: the CSV has the rounds that were complete")
         return 130
     except Failed as err:
         fail(err)

@@ -85,10 +85,14 @@ class Results:
     def replace(self, part, notes, rows):
         """Puts rows in the place of those of the same part and jobs, and writes the file."""
         jobs = list(dict.fromkeys(row["job"] for row in rows))
-        about = f"{part} of {', '.join(jobs)}: "
+
+        def replaced(note):
+            of, _, others = note.partition(": ")[0].partition(" of ")
+            return of == part and set(others.split(", ")) <= set(jobs)
+
         self.rows = [row for row in self.rows if row["part"] != part or row["job"] not in jobs]
         self.rows += [{k: row.get(k, "") for k in COLUMNS} for row in rows]
-        self.notes = [note for note in self.notes if not note.startswith(about)] + [about + note for note in notes]
+        self.notes = [note for note in self.notes if not replaced(note)] + [f"{part} of {', '.join(jobs)}: {note}" for note in notes]
         write_csv(self.path, [NOTE, *self.notes], COLUMNS, self.rows)
 
 

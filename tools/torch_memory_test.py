@@ -58,6 +58,8 @@ print(json.dumps(dict(torch="2.11.0", cuda="13.0", answer=answer)))
 class Run(script_tests.InFolder):
     """Runs main in a folder with a stand-in for the workers."""
 
+    ask = staticmethod(torch_memory.ask)
+
     def setUp(self):
         super().setUp()
         (self.folder / "worker.py").write_text(WORKER)
@@ -140,6 +142,22 @@ class Run(script_tests.InFolder):
                                                            "torch_memory: copies: left out, since they need two GPUs"))
         rows, _ = self.rows()
         self.assertEqual({key[:3] for key in rows}, {("first", "small", "plugin")})
+
+    def test_interrupted(self):
+        """Ctrl-C keeps the rounds that were complete."""
+        asked = []
+
+        def ask(*arguments, **request):
+            asked.append(request)
+            if len(asked) == 6:  # of two a round
+                raise KeyboardInterrupt
+            return self.ask(*arguments, **request)
+
+        with mock.patch.object(torch_memory, "ask", ask):
+            status, _, stderr = self.run_main("--parts", "host", "--allocators", "native,mlpool")
+        self.assertEqual((status, stderr[-1]), (130, "torch_memory: interrupted: the CSV has the rounds that were complete"))
+        rows, _ = self.rows()
+        self.assertEqual([rows["host", "a pair", a, "us"]["rounds"] for a in ("native", "mlpool")], ["2", "2"])
 
     def test_timeout(self):
         status, _, stderr = self.run_main("--parts", "memory", "--jobs", "cnn", "--allocators", "native", "--timeout", "1")
