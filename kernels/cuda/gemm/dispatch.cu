@@ -163,8 +163,7 @@ const Row rows[] = {
     // Ten classes, and a large batch.
     {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
-    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && bf16_skinny_fits(g); },
-     bf16_skinny_tma},
+    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && bf16_skinny_fits(g); }, bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
     {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && g.k > 0 && (g.m <= 256 || g.indices); }, bf16_low},

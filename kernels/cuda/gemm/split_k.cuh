@@ -127,7 +127,8 @@ inline int split_k(const Gemm &g, int64_t tiles, Share share) {
   int most = 1;
   if (device().major >= 9)
     for (int ranks : {2, 3, 4, 6, 8})
-      if (ranks <= share.ranks && tiles * ranks <= share.on_sm * ctas_at_once(ranks) && g.k >= 64 * ranks && (share.thirds || ranks % 3)) most = ranks;
+      if (ranks <= share.ranks && tiles * ranks <= share.on_sm * ctas_at_once(ranks) && g.k >= 64 * ranks && (share.thirds || ranks % 3))
+        most = ranks;
   return most;
 }
 

@@ -7,8 +7,8 @@
 // In bf16 b is the float32 weights as well. They are rounded here, to the bits of their copy that forward
 // passes read, and the copy of the new ones is stored.
 //
-// A pair of CTAs has 32 columns of c, which are 32 rows of the weights b, and each CTA one half of k (cluster
-// split-K). k-tiles of 128 of b and a pass through a pipeline. A warp has 16 k of a k-tile, both for c and
+// A tile has 16, 32 or 64 rows, the fewest that cover m; of up to 32, two CTAs run on an SM. A pair of CTAs has 32
+// columns of c, which are 32 rows of the weights b, and each CTA one half of k (cluster split-K). k-tiles of 128 of b and a pass through a pipeline. A warp has 16 k of a k-tile, both for c and
 // for the update (intra-CTA split-K):
 //
 //   k-tile of b, 32×128:     warp 0       warp 1     ...   warp 7
