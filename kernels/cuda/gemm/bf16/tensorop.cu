@@ -64,8 +64,9 @@ int bf16_skinny(uintptr_t stream, const Gemm &g) {
 int bf16_low(uintptr_t stream, const Gemm &g) {
   constexpr Share TWO{MAX_CLUSTER, false, 2};
   if (g.indices) return launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, {4});
-  if (g.m > 32 && many_columns(g)) return launch_forward_dgrad<Wide>(stream, g, TWO);
-  return g.m <= 64 ? launch_forward_dgrad<Lower>(stream, g, TWO) : launch_forward_dgrad<Low>(stream, g, {4});
+  const bool wide = many_columns(g), clusters = device().major >= 9;
+  if (g.m > 32 && wide) return launch_forward_dgrad<Wide>(stream, g, TWO);
+  return g.m <= 64 && (wide || clusters) ? launch_forward_dgrad<Lower>(stream, g, TWO) : launch_forward_dgrad<Low>(stream, g, {4});
 }
 
 int bf16_medium(uintptr_t stream, const Gemm &g) { return launch_layout<Medium, CP_ASYNC>(stream, g, {4}); }
