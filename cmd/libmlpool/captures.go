@@ -276,18 +276,6 @@ func (c *captures) forgetPeaks() {
 	c.mu.Unlock()
 }
 
-// setMaxBytes limits the memory of each id and tag; 0: no limit.
-func (c *captures) setMaxBytes(bytes int64) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.options.MaxBytes, c.options.MaxFraction = bytes, 0
-	var errs []error
-	for _, to := range c.every() {
-		errs = append(errs, to.alloc.SetMaxBytes(bytes))
-	}
-	return errors.Join(errs...)
-}
-
 // maySleep returns an error if a capture is open, which the wait of a sleep for the device would end.
 func (c *captures) maySleep() error {
 	if c.open.Load() > 0 {

@@ -239,7 +239,7 @@ func mlpool_go_reserve(handle C.uintptr_t, bytes C.size_t, text *C.char) C.int {
 
 //export mlpool_go_set_limit
 func mlpool_go_set_limit(handle C.uintptr_t, bytes C.size_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error { return p.base.SetMaxBytes(size(bytes)) })
+	return flushed(handle, text, func(p *pool) error { return p.setMaxBytes(size(bytes)) })
 }
 
 //export mlpool_go_set_tag_limit

@@ -5,18 +5,13 @@ package main
 // #include "entry.h"
 import "C"
 
-import "errors"
-
 // The functions that entry.c calls for _torch.py.
 
 // mlpool_go_torch_limit sets a limit that cannot be above that of the options.
 //
 //export mlpool_go_torch_limit
 func mlpool_go_torch_limit(handle C.uintptr_t, bytes C.size_t, text *C.char) C.int {
-	return flushed(handle, text, func(p *pool) error {
-		most := lower(size(bytes), p.most)
-		return errors.Join(p.base.SetMaxBytes(most), p.captures.setMaxBytes(most))
-	})
+	return flushed(handle, text, func(p *pool) error { return p.setMaxBytes(lower(size(bytes), p.most)) })
 }
 
 // mlpool_go_torch_external notes a stream that PyTorch did not create.

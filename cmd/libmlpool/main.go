@@ -68,6 +68,7 @@ func newPool(o options) (*pool, error) {
 		}
 		p.most = lower(p.most, int64(o.pool.MaxFraction*float64(total)))
 	}
+	d.limit(p.most)
 	if o.traceEvents > 0 {
 		p.trace = allocator.NewTrace(p.alloc, o.traceEvents)
 		p.alloc = p.trace
@@ -75,6 +76,15 @@ func newPool(o options) (*pool, error) {
 	p.captures.options = o.pool
 	p.captures.options.PreallocateBytes = 0
 	return p, nil
+}
+
+// setMaxBytes limits the memory of the pool, its captures and its tags together; 0: no limit.
+func (p *pool) setMaxBytes(bytes int64) error {
+	err := p.base.SetMaxBytes(bytes)
+	if err == nil {
+		p.driver.limit(bytes)
+	}
+	return err
 }
 
 // lower returns the lower one of two limits, of which 0 is none.

@@ -124,8 +124,8 @@ int mlpool_trim(mlpool_pool *pool, size_t keep);
 /* mlpool_reserve reserves memory ahead, so that bytes are unused. */
 int mlpool_reserve(mlpool_pool *pool, size_t bytes);
 
-/* mlpool_set_limit changes the limit on reserved bytes; 0: none. A pool that has more keeps it, and does
- * not grow. */
+/* mlpool_set_limit changes the limit on reserved bytes, those of captures and tags included; 0: none. A pool that has
+ * more keeps it, and does not grow. */
 int mlpool_set_limit(mlpool_pool *pool, size_t bytes);
 
 /* mlpool_set_tag_limit limits the bytes of live blocks with a tag. It must be called before the first
@@ -182,8 +182,8 @@ int mlpool_wake(mlpool_pool *pool);
  * of an open capture whose filter takes the stream. mlpool_tag_sleep and mlpool_tag_wake are mlpool_sleep and mlpool_wake
  * of the memory of one tag, while all other memory may be used; sleep waits for all work on the device. mlpool_sleep and
  * mlpool_wake are of the memory of all tags too. For a tag that had no request the error lists those that had. Unused memory
- * of tags is returned by every mlpool_trim, and before another request fails. max_bytes limits the memory of each tag by
- * itself, and a pool with mlpool_set_tag_limit has no mlpool_tag_alloc. */
+ * of tags is returned by every mlpool_trim, and before another request fails. A pool with mlpool_set_tag_limit has no
+ * mlpool_tag_alloc. */
 int mlpool_tag_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag);
 int mlpool_tag_sleep(mlpool_pool *pool, const char *tag, int keep);
 int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
@@ -193,8 +193,7 @@ int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
  * of captures with the same id gets, so a graph may use it whenever it is launched. Captures, one after the
  * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
  * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
- * are freed, and every capture during which one was freed is released too. The graph must not be running then. max_bytes
- * limits the memory of each id by itself. */
+ * are freed, and every capture during which one was freed is released too. The graph must not be running then. */
 typedef int (*mlpool_filter)(void *arg, mlpool_stream stream);
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg);
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id);

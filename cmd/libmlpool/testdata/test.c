@@ -337,6 +337,13 @@ static void test_captures(void) {
   mlpool_stream stream = new_stream();
   CHECK(!mlpool_alloc(pool, &b, 12 * MIB, stream, "b") && !mlpool_free(pool, b, stream));
   CHECK(!mlpool_capture_end(pool, 7) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
+  // A limit is for all memory together.
+  pool = create(NULL);
+  CHECK(!mlpool_set_limit(pool, 16 * MIB) && !mlpool_capture_begin(pool, 7, NULL, NULL));
+  CHECK(!mlpool_capture_alloc(pool, 7, &a, 12 * MIB, NULL, "a") && !mlpool_capture_end(pool, 7));
+  FAILS(mlpool_alloc(pool, &b, 8 * MIB, NULL, "b"), MLPOOL_ERROR_OUT_OF_MEMORY, "limit of 16777216 bytes");
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_release(pool, 7));
+  CHECK(!mlpool_alloc(pool, &b, 8 * MIB, NULL, "b") && !mlpool_free(pool, b, NULL) && !mlpool_destroy(pool));
 }
 
 static void test_tags(void) {
