@@ -101,7 +101,6 @@ type Info struct {
 	Major, Minor   int    // compute capability, 9 and 0 for an H200, or that of MLPOOL_COMPUTE_CAPABILITY
 	SMs            int    // streaming multiprocessors
 	Memory         int64  // bytes
-	L2             int64  // bytes
 	DriverVersion  int    // the newest CUDA of the driver, 1000·major + 10·minor; 0 without a driver
 	RuntimeVersion int    // the CUDA that the program was built with, likewise
 }

@@ -62,7 +62,7 @@ func device() (Info, error) {
 		Name:  C.GoString(&d.name[0]),
 		UUID:  fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]),
 		Major: int(d.major), Minor: int(d.minor), SMs: int(d.sms),
-		Memory: int64(d.memory), L2: int64(d.l2),
+		Memory:        int64(d.memory),
 		DriverVersion: int(d.driver), RuntimeVersion: int(d.runtime),
 	}, nil
 }

@@ -20,7 +20,7 @@ typedef struct {
   char name[256];
   unsigned char uuid[16];
   int major, minor, sms, driver, runtime;
-  int64_t memory, l2;
+  int64_t memory;
 } kernels_info;
 
 // runtime/runtime.cu

@@ -219,7 +219,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   // Each visible GPU has its own UUID.
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   p->uuid.bytes[15] = char((visible ? atoi(visible) : 0) + device);
-  p->totalGlobalMem = CARD, p->major = compute_major(), p->multiProcessorCount = sms(), p->l2CacheSize = 50 << 20;
+  p->totalGlobalMem = CARD, p->major = compute_major(), p->multiProcessorCount = sms();
   return cudaSuccess;
 }
 

@@ -160,7 +160,7 @@ struct cudaDeviceProp {
     char bytes[16];
   } uuid;
   size_t totalGlobalMem;
-  int major, minor, multiProcessorCount, l2CacheSize;
+  int major, minor, multiProcessorCount;
 };
 cudaError_t cudaGetDeviceCount(int *);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int device);

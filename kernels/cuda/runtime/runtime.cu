@@ -45,7 +45,6 @@ int kernels_device(kernels_info *info) {
   info->minor = device().capability % 10;
   info->sms = p.multiProcessorCount;
   info->memory = int64_t(p.totalGlobalMem);
-  info->l2 = p.l2CacheSize;
   return cudaSuccess;
 }
 
