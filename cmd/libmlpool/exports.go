@@ -50,6 +50,7 @@ func code(err error) C.int {
 	var memory *allocator.OutOfMemoryError
 	var leak *allocator.LeakError
 	var driver *cudadriver.Error
+	var full interface{ OutOfMemory() bool }
 	var file *fs.PathError
 	var socket *net.OpError
 	var system syscall.Errno
@@ -64,7 +65,7 @@ func code(err error) C.int {
 	switch {
 	case errors.As(err, &leak):
 		return C.MLPOOL_ERROR_LEAK
-	case errors.As(err, &driver) && driver.OutOfMemory():
+	case errors.As(err, &full) && full.OutOfMemory():
 		return C.MLPOOL_ERROR_OUT_OF_MEMORY
 	case errors.As(err, &driver):
 		return C.MLPOOL_ERROR_DRIVER

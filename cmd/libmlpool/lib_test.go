@@ -303,3 +303,38 @@ func command(t *testing.T, name string, args ...string) string {
 	}
 	return strings.TrimSpace(string(out))
 }
+
+// TestLimited takes and gives memory that the driver refuses now and then, under a limit.
+func TestLimited(t *testing.T) {
+	d := limited{sizes: map[uintptr]int64{}}
+	d.limit(10)
+	refused := errors.New("refused")
+	take := func(bytes int64, of uintptr, err error) error {
+		_, err = d.take(bytes, func(int64) (uintptr, error) { return of, err })
+		return err
+	}
+	for _, step := range []struct {
+		take, give uintptr // bytes, which are the name of the memory, too
+		driver     error
+		want       error
+		taken      int64
+	}{
+		{take: 6, taken: 6},
+		{take: 4, driver: refused, want: refused, taken: 6},
+		{take: 5, want: limitError(10), taken: 6},
+		{take: 4, taken: 10},
+		{give: 6, driver: refused, want: refused, taken: 10},
+		{give: 6, taken: 4},
+		{give: 4},
+	} {
+		var err error
+		if step.take > 0 {
+			err = take(int64(step.take), step.take, step.driver)
+		} else {
+			err = d.give(step.give, func(uintptr) error { return step.driver })
+		}
+		if err != step.want || d.taken != step.taken {
+			t.Errorf("%+v: %v, %d taken", step, err, d.taken)
+		}
+	}
+}

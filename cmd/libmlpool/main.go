@@ -74,7 +74,7 @@ func newPool(o options) (*pool, error) {
 		p.alloc = p.trace
 	}
 	p.captures.options = o.pool
-	p.captures.options.PreallocateBytes = 0
+	p.captures.options.PreallocateBytes, p.captures.options.MaxBytes, p.captures.options.MaxFraction = 0, 0, 0
 	return p, nil
 }
 
@@ -294,6 +294,9 @@ type handler struct {
 func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
 	if p.streams.again() || p.makeRoom() {
 		return true
+	}
+	if others := p.stats().Reserved - p.base.Stats().Reserved; others > 0 && e.AtLimit() {
+		e.Advice = fmt.Sprintf("captures and tags have %d bytes of the limit", others)
 	}
 	h := p.handler.Load()
 	return h != nil && h.call(e.Bytes, e.Error())

@@ -59,13 +59,13 @@ func (p *pool) trim(keep int64) error {
 	return errors.Join(p.captures.each(func(a allocator.Allocator) error { return a.Trim(0) }), p.outer().Trim(keep))
 }
 
-// makeRoom returns all unused memory if there are tags, and reports whether there was any. Without tags, what
-// a request needs is its own allocator's.
+// makeRoom returns all unused memory if there are captures or tags, and reports whether there was any. Without them, what
+// a request needs is its own allocator's. While a capture is open only tags have some to return.
 func (p *pool) makeRoom() bool {
 	p.captures.mu.RLock()
-	tags := len(p.captures.byTag)
+	tags, ids := len(p.captures.byTag), len(p.captures.byID)
 	p.captures.mu.RUnlock()
-	if tags == 0 {
+	if tags == 0 && (ids == 0 || p.captures.open.Load() > 0) {
 		return false
 	}
 	before := p.stats().Reserved

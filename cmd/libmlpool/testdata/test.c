@@ -343,7 +343,11 @@ static void test_captures(void) {
   CHECK(!mlpool_capture_alloc(pool, 7, &a, 12 * MIB, NULL, "a") && !mlpool_capture_end(pool, 7));
   FAILS(mlpool_alloc(pool, &b, 8 * MIB, NULL, "b"), MLPOOL_ERROR_OUT_OF_MEMORY, "limit of 16777216 bytes");
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_release(pool, 7));
-  CHECK(!mlpool_alloc(pool, &b, 8 * MIB, NULL, "b") && !mlpool_free(pool, b, NULL) && !mlpool_destroy(pool));
+  CHECK(!mlpool_alloc(pool, &b, 12 * MIB, NULL, "b") && !mlpool_free(pool, b, NULL));
+  CHECK(!mlpool_capture_begin(pool, 7, NULL, NULL) && !mlpool_capture_end(pool, 7));
+  CHECK(!mlpool_capture_alloc(pool, 7, &a, 12 * MIB, NULL, "a")); // b's memory makes room
+  CHECK(!mlpool_set_limit(pool, 32 * MIB) && !mlpool_capture_alloc(pool, 7, &b, 12 * MIB, NULL, "b"));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
 }
 
 static void test_tags(void) {
@@ -385,6 +389,12 @@ static void test_tags(void) {
   CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_alloc(pool, &cache, large, NULL, "cache") && !mlpool_tag_sleep(pool, "cache", 0));
   CHECK(!mlpool_alloc(pool, &other, large, NULL, "x") && mlpool_tag_wake(pool, "cache") == MLPOOL_ERROR_OUT_OF_MEMORY);
   CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_wake(pool, "cache") && !mlpool_free(pool, cache, NULL) && !mlpool_destroy(pool));
+  // So they do at a limit, which is for all.
+  pool = create("segments=virtual,max_bytes=16777216");
+  CHECK(!mlpool_tag_alloc(pool, &cache, 12 * MIB, NULL, "cache") && !mlpool_tag_sleep(pool, "cache", 0));
+  CHECK(!mlpool_alloc(pool, &other, 12 * MIB, NULL, "x") && mlpool_tag_wake(pool, "cache") == MLPOOL_ERROR_OUT_OF_MEMORY);
+  CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_wake(pool, "cache"));
+  CHECK(!mlpool_free(pool, cache, NULL) && !mlpool_destroy(pool));
   pool = create(NULL);
   CHECK(!mlpool_set_tag_limit(pool, "a", MIB));
   FAILS(mlpool_tag_alloc(pool, &a, 1, NULL, "a"), MLPOOL_ERROR_UNSUPPORTED, "limits by tag");
