@@ -11,7 +11,7 @@ step is a CUDA graph. One training at a time runs on the GPU. On one GPU, JAX an
 a shape in all precisions in one process. The first epoch, which compiles, does not count. Large
 shapes are measured for fewer epochs, but at least three. A framework that is not installed, a
 training that fails and one that takes longer than --timeout are reported in one line each and
-leave no row.
+leave no row. If a process fails, each of its trainings has another one.
 
 bf16 is mixed precision: weights, the loss and the update are in float32, the operands of
 products and the activations in bfloat16. JAX casts the weights, and their gradients back, in
@@ -23,7 +23,7 @@ mesh. Weak scaling compares with one GPU at the same batch per GPU, strong scali
 GPU at the whole batch. Images a second are training images over the time of an epoch with
 its validation, which tools/ranks.sh leaves out.
 
-Each row is written as soon as it is measured: Ctrl-C keeps the rows so far, and --append
+Rows are written once a process has ended: Ctrl-C keeps the rows so far, and --append
 continues such a file. Needs only Python and the frameworks to compare.
 
     tools/peers.py --train build/train --mnist MNIST_DIR --sweep 150 --csv assets/sweep_h200.csv
@@ -75,10 +75,13 @@ def measure(args, table):
     for name in args.frameworks:
         peer = make_trainer(name, args)
         jobs = [job for job in jobs_of(args, name) if not table.has(key_of(name, job))]
-        for _, group in itertools.groupby(jobs, lambda job: job if args.gpus > 1 else dataclasses.replace(job, precision="")):
+        alone = name == "ours" or args.gpus > 1
+        for _, group in itertools.groupby(jobs, lambda job: job if alone else dataclasses.replace(job, precision="")):
             jobs = list(group)
             try:
                 answers = peer.train_all(jobs)
+                if len(jobs) > 1 and all(isinstance(answer, Failed) for answer in answers):
+                    answers = [answer for job in jobs for answer in peer.train_all([job])]
             except Missing as err:
                 say(f"{NAMES[name]} is left out: {err}")
                 break
@@ -129,7 +132,7 @@ def parse_args(argv):
     parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop a sweep; default: never")
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs; default: %(default)s")
     parser.add_argument("--epochs", type=int, default=7, help="largest number of measured epochs; default: %(default)s")
-    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of one training; default: %(default)s")
+    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="limit of a training, which those of a process share; default: %(default)s")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu computes in fp32, or in bf16 if asked")
     parser.add_argument("--worker", choices=["jax", "torch"], help=argparse.SUPPRESS)
     parser.add_argument("--jobs", help=argparse.SUPPRESS)  # of a worker

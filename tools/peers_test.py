@@ -65,12 +65,14 @@ jobs, rank = json.loads(sys.argv[1]), int(os.environ.get("RANK", 0))
 width = jobs[0]["feat_dim"]
 if width == 13:
     sys.exit("warning\\nkilled by the driver")
+if width == 21 and jobs[0]["precision"] == "tf32":
+    sys.exit("killed by the driver")
 if width == 16 and rank == 1:
     sys.exit("OutOfMemory: none on rank 1")
 if width in (14, 16):
     time.sleep(600)
 trainings = [{"ms": [500.0] + [20.0 + i for i in range(job["epochs"])], "accuracy": 0.96} for job in jobs]
-if width == 4 and len(jobs) > 1:
+if width in (4, 20) and len(jobs) > 1:
     trainings[-1] = {"failed": "RESOURCE_EXHAUSTED: Out of memory"}
 print(json.dumps({"version": "1.2", "trainings": trainings}))
 """
@@ -177,6 +179,18 @@ class Run(script_tests.InFolder):
                 self.assertTrue(stderr[1].startswith(want), stderr[1])
                 self.assertEqual([row["feat_dim"] for row in self.rows()[1]], ["7", "8"])
                 self.assertEqual(self.starts(), 0 if framework == "ours" else 3)
+
+    def test_failures_of_a_process(self):
+        """The others of its trainings are measured, even if the process ends."""
+        for width, want, starts in [(20, "JAX 20x8, 4 hidden layers, fp32: RESOURCE_EXHAUSTED: Out of memory", 1),
+                                    (21, "JAX 21x8, 4 hidden layers, tf32: killed by the driver", 3)]:
+            with self.subTest(want):
+                self.csv.unlink(missing_ok=True)
+                (self.folder / "starts").write_text("")
+                status, _, stderr = self.run_main("--frameworks", "jax", "--shapes", f"{width}x8")
+                self.assertEqual((status, stderr[-1]), (1, "peers: 1 of 2 trainings failed"), stderr)
+                self.assertIn(f"peers: {want}", stderr)
+                self.assertEqual((len(self.rows()[1]), self.starts()), (1, starts))
 
     def test_missing_frameworks(self):
         self.absent = {"jax"}

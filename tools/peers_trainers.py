@@ -1,4 +1,4 @@
-"""The trainers that peers.py compares. Each training has processes of its own, one for each GPU or, in JAX, one."""
+"""The trainers that peers.py compares. A training on several GPUs has a process for each or, in JAX, one."""
 
 import dataclasses
 import importlib

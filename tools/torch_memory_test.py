@@ -153,11 +153,15 @@ class Run(script_tests.InFolder):
                 raise KeyboardInterrupt
             return self.ask(*arguments, **request)
 
-        with mock.patch.object(torch_memory, "ask", ask):
-            status, _, stderr = self.run_main("--parts", "host", "--allocators", "native,mlpool")
-        self.assertEqual((status, stderr[-1]), (130, "torch_memory: interrupted: the CSV has the rounds that were complete"))
-        rows, _ = self.rows()
-        self.assertEqual([rows["host", "a pair", a, "us"]["rounds"] for a in ("native", "mlpool")], ["2", "2"])
+        for part, row in (("host", ("a pair", "us")), ("memory", ("small", "step_ms"))):
+            with self.subTest(part), mock.patch.object(torch_memory, "ask", ask):
+                asked.clear()
+                common.stopped.clear()
+                status, _, stderr = self.run_main("--parts", part, "--jobs", "small", "--allocators", "native,mlpool", "--gpus", "0")
+                self.assertEqual((status, stderr[-1]), (130, "torch_memory: interrupted: the CSV has the rounds that were complete"))
+                rows, _ = self.rows()
+                self.assertEqual([rows[part, row[0], a, row[1]]["rounds"] for a in ("native", "mlpool")], ["2", "2"])
+        common.stopped.clear()
 
     def test_timeout(self):
         status, _, stderr = self.run_main("--parts", "memory", "--jobs", "cnn", "--allocators", "native", "--timeout", "1")
