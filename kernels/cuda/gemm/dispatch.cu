@@ -70,7 +70,10 @@ bool bf16_wgrad_fits(const Gemm &g) {
   return g.k > 0 && g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
 }
 
-bool bf16_skinny_fits(const Gemm &g) { return g.aligned() && g.k > 0 && g.k <= 1024 && bf16_skinny_tiles(g) <= 2 * device().sms; }
+bool bf16_skinny_fits(const Gemm &g) {
+  const int most = device().major >= 9 ? 1024 : 2048;  // clusters can divide a larger k
+  return g.aligned() && g.k > 0 && g.k <= most && bf16_skinny_tiles(g) <= 2 * device().sms;
+}
 
 // The least multiplications of warpgroup MMA, the fewest rows of forward and dgrad, and the smallest side of float32
 // weights. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.

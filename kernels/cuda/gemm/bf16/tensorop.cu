@@ -13,8 +13,8 @@ using namespace bfloat;
 // of the next kernel fit on the SM as well, to prefetch their weights. Seven warps share k, as 784 is 7×112,
 // and all of it is copied at once.
 struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
-// Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each. Lower is for up to 32 rows, where the bytes
-// of weights count, and Wide for weights of many columns: two CTAs on an SM.
+// Low is for few rows by large weights. Lower is for up to 64 rows, where the bytes of weights count: 32×2048 is 32 tiles
+// of four CTAs each. Wide is for more than 32 rows by weights of many columns. Two CTAs of these run on an SM.
 struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 struct Lower : Config<32, 64, 32, 1, 2, 4, 3, 2> {};
 struct Wide : Config<64, 64, 32, 2, 2, 2, 4, 2> {};

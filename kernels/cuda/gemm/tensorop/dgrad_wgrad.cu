@@ -8,8 +8,8 @@
 // passes read, and the copy of the new ones is stored.
 //
 // A tile has 16, 32 or 64 rows, the fewest that cover m; of up to 32, two CTAs run on an SM. A pair of CTAs has 32
-// columns of c, which are 32 rows of the weights b, and each CTA one half of k (cluster split-K). k-tiles of 128 of b and a pass through a pipeline. A warp has 16 k of a k-tile, both for c and
-// for the update (intra-CTA split-K):
+// columns of c, which are 32 rows of the weights b, and each CTA one half of k (cluster split-K). k-tiles of 128 of b and
+// a pass through a pipeline. A warp has 16 k of a k-tile, both for c and for the update (intra-CTA split-K):
 //
 //   k-tile of b, 32×128:     warp 0       warp 1     ...   warp 7
 //   row 8j + g           k 0..15      16..31         112..127       lane 4g + t: k = 2t, 2t+1 of
@@ -147,6 +147,7 @@ struct Fused {
   static constexpr int ALL_B = STAGES * SIZE_A, ALL_Y = ALL_B + STAGES * SIZE_B, INBOX = ALL_Y + SIZE_Y, BARRIERS = INBOX + SIZE_INBOX;
   static constexpr int FLOATS = BARRIERS + 2 * (2 * STAGES + 2), PART = M * LINE_N;  // PART: a warp's sums
   static_assert(WARPS * PART <= ALL_Y, "the sums fit in the stages, which they overwrite");
+  static_assert(CTAS * (4 * FLOATS + 1024) <= 228 << 10, "an SM has that much, of which the system takes 1 KiB for each CTA");
   using Params = TmaGemm;
 
   static int64_t ctas(const Gemm &g) { return ceil_div(g.n, N) * CTA_PAIR; }
