@@ -56,7 +56,6 @@ BOUNDS = [
     ("skinny by TMA: k % 16", ALL, "488x64x4", "496x64x4"),
     ("wgrads on an SM", ALL, "784x64x4", "792x64x4"),
     ("bf16-skinny: k", BF16, "1024x16x2", "1032x16x2"),
-    ("low: columns", TENSOR + BF16, "2752x64x2", "2760x64x2"),
     ("wgrad-tensorop tiles", TENSOR, "1152x100x2", "1160x100x2"),
     ("dgrad_wgrad: width", TENSOR + BF16, "1008x64x4", "1024x64x4"),
     ("dgrad_wgrad: 16 rows", TENSOR + BF16, "2048x16x4", "2048x17x4"),

@@ -73,10 +73,6 @@ __host__ __device__ constexpr auto ceil_div(N n, D d) {
 // tiles returns how many tiles of bm×bn cover c.
 inline int64_t tiles(const Gemm &g, int bm, int bn) { return ceil_div<int64_t>(g.m, bm) * ceil_div(g.n, bn); }
 
-// many_columns says whether few rows by large weights have enough columns for tiles of 64: for all SMs, or for a third
-// where clusters can divide k.
-inline bool many_columns(const Gemm &g) { return (device().major >= 9 ? 3 : 1) * ceil_div(g.n, 64) >= device().sms; }
-
 // compiled says whether this pass of nvcc compiles kernels of an arch: those of 80 for compute capability 8
 // and later, those of 90 only for 9.x.
 __host__ __device__ constexpr bool compiled(int arch) {

@@ -14,10 +14,9 @@ using namespace bfloat;
 // and all of it is copied at once.
 struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
 // Low is for few rows by large weights. Lower is for up to 64 rows, where the bytes of weights count: 32×2048 is 32 tiles
-// of four CTAs each. Wide is for more than 32 rows by weights of many columns. Two CTAs of these run on an SM.
+// of four CTAs each, two of which run on an SM.
 struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 struct Lower : Config<32, 64, 32, 1, 2, 4, 3, 2> {};
-struct Wide : Config<64, 64, 32, 2, 2, 2, 4, 2> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
 struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};
 struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
@@ -62,11 +61,10 @@ int bf16_skinny(uintptr_t stream, const Gemm &g) {
 }
 
 int bf16_low(uintptr_t stream, const Gemm &g) {
-  constexpr Share TWO{MAX_CLUSTER, false, 2};
   if (g.indices) return launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, {4});
-  const bool wide = many_columns(g), clusters = device().major >= 9;
-  if (g.m > 32 && wide) return launch_forward_dgrad<Wide>(stream, g, TWO);
-  return g.m <= 64 && (wide || clusters) ? launch_forward_dgrad<Lower>(stream, g, TWO) : launch_forward_dgrad<Low>(stream, g, {4});
+  // Without clusters the wider tiles of Lower would be too few.
+  const bool lower = g.m <= 64 && device().major >= 9;
+  return lower ? launch_forward_dgrad<Lower>(stream, g, {MAX_CLUSTER, false, 2}) : launch_forward_dgrad<Low>(stream, g, {4});
 }
 
 int bf16_medium(uintptr_t stream, const Gemm &g) { return launch_layout<Medium, CP_ASYNC>(stream, g, {4}); }

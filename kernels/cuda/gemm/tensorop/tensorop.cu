@@ -27,12 +27,9 @@ template <bool X3>
 using Square = Policy<typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 3, 1>>::type,
                       Config<128, 56, 16, 4, 1, 2, 3, 1>>;
 // Low is for few rows by large weights: 64×2048 is 64 tiles of two CTAs each. Lower is for up to 32 rows, where the
-// bytes of weights count: two CTAs on an SM. Tiles of 64 columns read the rows half as often; they are for weights that
-// have enough columns.
-using Low32 = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
-using Low64 = Policy<Config<64, 64, 16, 2, 2, 2, 8, 1>, Config<64, 64, 16, 2, 2, 2, 4, 1>>;
-using Lower32 = Policy<Config<32, 32, 16, 2, 1, 4, 5, 2>>;
-using Lower64 = Policy<Config<32, 64, 16, 1, 2, 4, 4, 2>, Config<32, 64, 16, 1, 2, 4, 3, 2>>;
+// bytes of weights count: two CTAs on an SM.
+using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
+using Lower = Policy<Config<32, 32, 16, 2, 1, 4, 5, 2>>;
 // Narrow is for a classifier: c is small, so 16 warps share k.
 using Narrow = Policy<Config<16, 16, 16, 1, 1, 16, 3, 1>, Config<16, 16, 16, 1, 1, 16, 2, 1>>;
 using NarrowWgrad = Policy<Config<16, 16, 32, 1, 1, 4, 4, 1>>;
@@ -124,10 +121,7 @@ int tensorop_narrow(uintptr_t stream, const Gemm &g) {
 }
 
 int tensorop_low(uintptr_t stream, const Gemm &g) {
-  const bool wide = many_columns(g);
-  if (g.m > 32) return wide ? launch_forward_dgrad<Low64>(stream, g, {MAX_CLUSTER}) : launch_forward_dgrad<Low32>(stream, g, {4});
-  constexpr Share TWO{MAX_CLUSTER, false, 2};
-  return wide ? launch_forward_dgrad<Lower64>(stream, g, TWO) : launch_forward_dgrad<Lower32>(stream, g, TWO);
+  return g.m <= 32 ? launch_forward_dgrad<Lower>(stream, g, {MAX_CLUSTER, false, 2}) : launch_forward_dgrad<Low>(stream, g, {4});
 }
 
 int tensorop_square(uintptr_t stream, const Gemm &g) { return launch_forward_dgrad<Square<false>, Square<true>>(stream, g, {4}); }
