@@ -3,6 +3,7 @@ package kernels_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -233,4 +234,15 @@ func BenchmarkLaunch(b *testing.B) {
 		must.OK(b, s.Activate(kernels.FP32, p, p, 1))
 	}
 	must.OK(b, s.Synchronize())
+}
+
+// waves returns n numbers on the GPU.
+func waves(t testing.TB, s kernels.Stream, n int) uintptr {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(i*i))) / 16
+	}
+	p := malloc(t, 4*n)
+	must.OK(t, s.Upload(p, bytesOf(x)))
+	return p
 }

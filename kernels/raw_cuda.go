@@ -121,19 +121,6 @@ func wantsTransposed(precision Precision, g GEMM) bool {
 	return C.kernels_wants_transposed(C.int(precision), g.c()) != 0
 }
 
-func candidate(precision Precision, g GEMM, i int) string {
-	name := C.kernels_candidate(C.int(precision), g.c(), C.int(i))
-	if name == nil {
-		return ""
-	}
-	return C.GoString(name)
-}
-
-func choose(precision Precision, g GEMM, name string) error {
-	text := append([]byte(name), 0)
-	return check("Choose", C.kernels_choose(C.int(precision), g.c(), (*C.char)(unsafe.Pointer(&text[0]))))
-}
-
 func cGroup(group []GEMM) C.kernels_group {
 	c := C.kernels_group{count: C.int(len(group))}
 	for i, g := range group[:min(len(group), MaxGroup)] {

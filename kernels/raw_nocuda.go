@@ -16,8 +16,6 @@ func (s Stream) download(dst []byte, src uintptr) error                  { retur
 func (s Stream) fill(dst uintptr, value byte, bytes int) error           { return ErrNoCUDA }
 func fusesWgrad(precision Precision, g GEMM) bool                        { return false }
 func wantsTransposed(precision Precision, g GEMM) bool                   { return false }
-func candidate(precision Precision, g GEMM, i int) string                { return "" }
-func choose(precision Precision, g GEMM, name string) error              { return ErrNoCUDA }
 func (s Stream) exchange(e Exchange) error                               { return ErrNoCUDA }
 func newIPC(bytes int64) (addr uintptr, h IPCHandle, err error)          { return 0, IPCHandle{}, ErrNoCUDA }
 func freeIPC(addr uintptr) error                                         { return ErrNoCUDA }

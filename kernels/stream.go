@@ -50,24 +50,6 @@ func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision,
 // GroupedGEMM read T and not b, whatever else is in the group.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
-// Candidates returns the names of the kernels that can compute g, in the order in which the table prefers
-// them. GEMM takes the first one. GroupedGEMM may take another one, if the group is too small for the
-// first.
-func Candidates(precision Precision, g GEMM) (names []string) {
-	for {
-		name := candidate(precision, g, len(names))
-		if name == "" {
-			return names
-		}
-		names = append(names, name)
-	}
-}
-
-// Choose has a kernel, one of the [Candidates], compute all GEMMs of g's shape in this process from now on.
-// These have the layout, epilogue, sizes and alignments of g. The name "" undoes the choice. A GEMM that the
-// kernel cannot compute ignores the choice.
-func Choose(precision Precision, g GEMM, kernel string) error { return choose(precision, g, kernel) }
-
 // WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If
 // e is of a stream that is being captured, this stream joins the capture, until that one has
 // waited for it in turn.

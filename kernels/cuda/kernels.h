@@ -67,12 +67,6 @@ int kernels_has(int precision);
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
 // kernels_wants_transposed reports whether a wgrad is faster with b transposed at t, and then reads it there.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
-// kernels_candidate returns the name of the i-th kernel that can compute p, in the order in which the table
-// prefers them. If there are fewer it returns null.
-const char *kernels_candidate(int precision, kernels_gemm_args p, int i);
-// kernels_choose has the kernel of this name compute GEMMs of p's shape. If name is empty, the table decides
-// again.
-int kernels_choose(int precision, kernels_gemm_args p, const char *name);
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {
   kernels_gemm_args gemms[KERNELS_MAX_GROUP];

@@ -1,10 +1,6 @@
-// The table of the kernels of GEMM. The first row that fits a GEMM computes it, unless the program has chosen
-// another row. Each row in turn takes all GEMMs of a group that it fits. Every GEMM fits one of the last rows
-// of its precision.
-#include <array>
-#include <cstring>
-#include <map>
-#include <mutex>
+// The table of the kernels of GEMM. The first row that fits a GEMM computes it. Each row in turn takes all GEMMs of a group
+// that it fits. Every GEMM fits one of the last rows of its precision.
+#include <algorithm>
 
 #include "gemm.cuh"
 #include "tma.cuh"
@@ -26,7 +22,7 @@ bool has(Needs needs) {
 }
 
 struct Row {
-  const char *name;
+  const char *name;  // in documents
   int layouts, precisions;
   Needs needs;
   bool (*fits)(const Gemm &);
@@ -184,38 +180,6 @@ bool fits(const Row &row, const Gemm &g) {
   return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g);
 }
 
-// The rows that a program has chosen by shape, after it has timed them. A Shape has all that the table's
-// conditions depend on, except for t, whose presence depends on the choice.
-using Shape = std::array<int, 10>;
-std::map<Shape, const Row *> choices;
-std::mutex choices_lock;
-std::atomic<bool> some_chosen{false};  // programs without a choice take no lock
-
-Shape shape_of(const Gemm &g) {
-  return {g.layout, g.precision, g.epilogue, g.indices != nullptr, g.aligned_a, g.aligned_b, g.aligned_c, g.m, g.n, g.k};
-}
-
-// choose chooses a row for GEMMs of g's shape. If row is null, the table decides again.
-void choose(const Gemm &g, const Row *row) {
-  std::lock_guard<std::mutex> held(choices_lock);
-  if (row) choices[shape_of(g)] = row;
-  else choices.erase(shape_of(g));
-  some_chosen = !choices.empty();
-}
-
-// chosen returns the row that was chosen for g, or null if there is none or it does not fit.
-const Row *chosen(const Gemm &g) {
-  if (!some_chosen) return nullptr;
-  std::lock_guard<std::mutex> held(choices_lock);
-  auto found = choices.find(shape_of(g));
-  return found != choices.end() && fits(*found->second, g) ? found->second : nullptr;
-}
-
-bool takes(const Row &row, const Gemm &g) {
-  const Row *other = chosen(g);
-  return other ? other == &row : fits(row, g);
-}
-
 int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
   int code = row.single(stream, g);
   if (code || g.layout != NT || !g.t || row.stores_t) return code;
@@ -229,16 +193,15 @@ int run(uintptr_t stream, Gemm *g, int count) {
     Gemm taken[KERNELS_MAX_GROUP];
     int n = 0;
     for (int i = 0; i < count; i++)
-      if (takes(row, g[i])) taken[n++] = g[i];
-    bool forced = std::any_of(taken, taken + n, chosen);
-    if (n == 0 || (row.enough && !forced && !row.enough(taken, n))) continue;
+      if (fits(row, g[i])) taken[n++] = g[i];
+    if (n == 0 || (row.enough && !row.enough(taken, n))) continue;
     if (row.grouped) {
       if (int code = row.grouped(stream, taken, n)) return code;
     } else {
       for (int i = 0; i < n; i++)
         if (int code = launch_single(stream, row, taken[i])) return code;
     }
-    count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return takes(row, one); }) - g);
+    count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return fits(row, one); }) - g);
   }
   return count ? cudaErrorNotSupported : cudaSuccess;
 }
@@ -314,26 +277,7 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
 int kernels_wants_transposed(int precision, kernels_gemm_args p) {
   if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || !(TENSOR >> precision & 1)) return false;
   p.t = 1 << 20;  // as if at an aligned address
-  Gemm g = gemm_of(precision, p);
-  const Row *row = chosen(g);
-  return row ? row->grouped == warpgroup_wgrad : warpgroup_wgrad_fits(g);
-}
-
-const char *kernels_candidate(int precision, kernels_gemm_args p, int i) {
-  if (check(precision, p) || empty(p) || !kernels_has(precision)) return nullptr;
-  Gemm g = gemm_of(precision, p);
-  for (const Row &row : rows)
-    if (fits(row, g) && i-- == 0) return row.name;
-  return nullptr;
-}
-
-int kernels_choose(int precision, kernels_gemm_args p, const char *name) {
-  if (int code = check(precision, p)) return code;
-  Gemm g = gemm_of(precision, p);
-  if (!*name) return choose(g, nullptr), cudaSuccess;
-  for (const Row &row : rows)
-    if (!strcmp(row.name, name)) return choose(g, &row), cudaSuccess;
-  return cudaErrorInvalidValue;
+  return warpgroup_wgrad_fits(gemm_of(precision, p));
 }
 
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
