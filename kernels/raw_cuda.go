@@ -61,8 +61,7 @@ func device() (Info, error) {
 	return Info{
 		Name:  C.GoString(&d.name[0]),
 		UUID:  fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]),
-		Major: int(d.major), Minor: int(d.minor), SMs: int(d.sms),
-		Memory:        int64(d.memory),
+		Major: int(d.major), Minor: int(d.minor), SMs: int(d.sms), Memory: int64(d.memory),
 		DriverVersion: int(d.driver), RuntimeVersion: int(d.runtime),
 	}, nil
 }

@@ -58,8 +58,6 @@ print(json.dumps(dict(torch="2.11.0", cuda="13.0", answer=answer)))
 class Run(script_tests.InFolder):
     """Runs main in a folder with a stand-in for the workers."""
 
-    ask = staticmethod(torch_memory.ask)
-
     def setUp(self):
         super().setUp()
         (self.folder / "worker.py").write_text(WORKER)
@@ -145,13 +143,13 @@ class Run(script_tests.InFolder):
 
     def test_interrupted(self):
         """Ctrl-C keeps the rounds that were complete."""
-        asked = []
+        asked, real = [], torch_memory.ask
 
         def ask(*arguments, **request):
             asked.append(request)
             if len(asked) == 6:  # of two a round
                 raise KeyboardInterrupt
-            return self.ask(*arguments, **request)
+            return real(*arguments, **request)
 
         for part, row in (("host", ("a pair", "us")), ("memory", ("small", "step_ms"))):
             with self.subTest(part), mock.patch.object(torch_memory, "ask", ask):
