@@ -154,6 +154,19 @@ func (p *Pool) HoldLocks(which string, s Stream) (release func()) {
 	return l.Unlock
 }
 
+// BetweenAttempts calls f before each attempt at a request, where another thread may call the pool, until restore
+// is called.
+func BetweenAttempts(f func()) (restore func()) {
+	before := way
+	for i := range way {
+		way[i].try = func(p *Pool, r *request) (*Block, error) {
+			f()
+			return before[i].try(p, r)
+		}
+	}
+	return func() { way = before }
+}
+
 // Script replaces what t knows of time and chance. Readings of the clock count as
 // free.
 func (t *Timed) Script(now func() time.Duration, draw func() uint32) {

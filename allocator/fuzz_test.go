@@ -54,6 +54,30 @@ func FuzzPool(f *testing.F) {
 	})
 }
 
+// TestFreesBetweenAttempts has other threads free blocks between the attempts at a request.
+func TestFreesBetweenAttempts(t *testing.T) {
+	var m *model
+	random := rand.New(rand.NewPCG(1, 3))
+	t.Cleanup(allocator.BetweenAttempts(func() {
+		for few := random.IntN(40); few < len(m.blocks); {
+			m.free(random.IntN(len(m.blocks)), allocator.Stream(random.IntN(2)), random.IntN(8) == 0)
+		}
+	}))
+	for _, o := range []allocator.PoolOptions{
+		{}, {Slack: 0.1}, {Slack: 1, GCThreshold: 0.5, MaxBytes: 100 * smallPage}, {BusySlack: 1, MaxBytes: 100*smallPage + 256},
+		{Reuse: allocator.ReuseSameStream}, {Reuse: allocator.ReuseOpportunistic}, {Segments: allocator.SegmentsMalloc},
+	} {
+		for range 20 {
+			m = &model{rig: newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(smallPage), o)}
+			for range 300 {
+				m.alloc(random.Int64N(3*smallPage), 0, allocator.Stream(random.IntN(2)))
+			}
+			m.compare()
+			m.end()
+		}
+	}
+}
+
 type modelBlock struct {
 	allocator.Block
 	on allocator.Stream

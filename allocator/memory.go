@@ -56,11 +56,12 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 	p.count()
 	r.allocated = s.counted + r.size - r.spare
 	peak := max(s.peak, r.allocated)
-	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
-		r.grows = p.growsBusy(p.tailGrowth(r), peak)
+	bytes := p.tailGrowth(r)
+	if bytes > 0 && p.reserved+bytes > peak+p.slackFor(peak) {
+		r.grows = p.growsBusy(bytes, peak)
 		return nil, nil
 	}
-	p.collect(r, p.tailGrowth(r)) // it may release the free memory at the end
+	p.collect(r, bytes) // it may release the free memory at the end
 	b, err := p.growBy(r, p.sharedGrowth(r, peak+p.slackFor(peak)))
 	if b != nil {
 		s.counted += r.size - r.spare
@@ -73,6 +74,9 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 // share.
 func (p *Pool) sharedGrowth(r *request, most int64) int64 {
 	bytes, chunk := p.tailGrowth(r), p.space.ChunkBytes(0, p.reserved)
+	if bytes == 0 {
+		return 0
+	}
 	r.heap.mu.Lock()
 	defer r.heap.mu.Unlock()
 	for chunk > bytes && (p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk)) {
@@ -149,7 +153,7 @@ func (p *Pool) grow(r *request) (*Block, error) {
 }
 
 // tailGrowth returns the bytes that make the free block at the end of the heap's zone large enough for a
-// request or, if no addresses follow it, the bytes of a new block.
+// request or, if no addresses follow it, the bytes of a new block. It returns 0 if another thread freed enough.
 func (p *Pool) tailGrowth(r *request) int64 {
 	h, bytes := r.heap, r.size
 	h.mu.Lock()
@@ -157,7 +161,7 @@ func (p *Pool) tailGrowth(r *request) int64 {
 	if n := p.space.Tail(&h.pages); n != nil {
 		bytes -= n.Size() - block.Place{Unit: r.grain}.Skip(n.Addr())
 	}
-	if bytes = block.RoundUp(bytes, p.space.Page); bytes <= h.pages.Room() {
+	if bytes = block.RoundUp(max(bytes, 0), p.space.Page); bytes <= h.pages.Room() {
 		return bytes
 	}
 	return block.RoundUp(r.size, p.space.Page)
