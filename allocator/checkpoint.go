@@ -15,6 +15,9 @@ func (p *Pool) AllocAt(addr uintptr, bytes int64, s Stream, tag string) (Block, 
 	if err := p.ready(); err != nil {
 		return Block{}, err
 	}
+	if bytes < 0 {
+		return Block{}, ErrBadSize
+	}
 	r := p.newRequest(bytes, s, tag)
 	h := r.heap
 	h.mu.Lock()

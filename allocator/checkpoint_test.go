@@ -53,6 +53,9 @@ func TestAllocAt(t *testing.T) {
 						t.Fatalf("%d bytes at %#x: %+v, %v", b.Size, addr, again, err)
 					}
 					live[addr] = again
+					if _, err := r.pool.AllocAt(addr, -1, 1, "negative"); err != allocator.ErrBadSize {
+						t.Error(err)
+					}
 					if _, err := r.pool.AllocAt(addr, b.Size, 1, "twice"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%#x", addr)) {
 						t.Fatalf("twice at %#x: %v", addr, err)
 					}

@@ -57,7 +57,10 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 	r.allocated = s.counted + r.size - r.spare
 	peak := max(s.peak, r.allocated)
 	bytes := p.tailGrowth(r)
-	if bytes > 0 && p.reserved+bytes > peak+p.slackFor(peak) {
+	if bytes == 0 {
+		return p.growBy(r, 0)
+	}
+	if p.reserved+bytes > peak+p.slackFor(peak) {
 		r.grows = p.growsBusy(bytes, peak)
 		return nil, nil
 	}
@@ -74,12 +77,9 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 // share.
 func (p *Pool) sharedGrowth(r *request, most int64) int64 {
 	bytes, chunk := p.tailGrowth(r), p.space.ChunkBytes(0, p.reserved)
-	if bytes == 0 {
-		return 0
-	}
 	r.heap.mu.Lock()
 	defer r.heap.mu.Unlock()
-	for chunk > bytes && (p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk)) {
+	for chunk > bytes && (bytes == 0 || p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk)) {
 		chunk /= 2
 	}
 	return max(bytes, chunk)
@@ -170,7 +170,11 @@ func (p *Pool) tailGrowth(r *request) int64 {
 // growBy adds new memory to the request's heap, and serves the request if that makes a free block large enough.
 // If the driver or the limit refuses the memory, the pool is full.
 func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
-	err := p.addChunks(r, bytes)
+	made, err := p.makeChunks(r, bytes)
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.attach(h, made) // no other thread takes them before r
 	if p.full = err != nil && isOutOfMemory(err); p.full {
 		r.driverErr = err
 		return nil, nil
@@ -178,9 +182,6 @@ func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := r.heap
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.Flush()
 	if n := r.takeBest(h); n != nil {
 		return r.handOut(h, n), nil
@@ -188,30 +189,32 @@ func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
 	return nil, nil
 }
 
-// addChunks adds bytes of new memory to the request's heap. If a call fails, it returns the new chunks to the
-// driver, and adds those that the driver does not take back. It creates several chunks only if the device has
+// makeChunks makes bytes of new memory, for the request's heap to attach. If a call fails, it returns the new chunks to
+// the driver, but those that the driver does not take back. It creates several chunks only if the device has
 // memory for all, as far as the pool knows, so that it does not take memory that others need.
-func (p *Pool) addChunks(r *request, bytes int64) error {
+func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	s := p.space
 	if p.beyondLimit(bytes) {
-		return p.passLimit(r)
+		return nil, p.passLimit(r)
 	}
 	if p.full || bytes > s.ChunkBytes(bytes, p.reserved) {
 		if err := p.noRoom(r, bytes, 0); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	made, err := s.Make(&r.heap.pages, bytes, p.reserved)
 	p.reserved = s.Held
 	p.peakReserved = max(p.peakReserved, p.reserved)
+	r.asked = r.asked && len(made) == 0
+	return made, err
+}
+
+// attach adds chunks to h, whose lock is held.
+func (p *Pool) attach(h *heap, made []*pages.Chunk) {
 	if len(made) > 0 {
-		r.asked = false
-		r.heap.mu.Lock()
-		defer r.heap.mu.Unlock()
-		r.heap.noteChange()
-		s.Attach(&r.heap.pages, made, false)
+		h.noteChange()
+		p.space.Attach(&h.pages, made, false)
 	}
-	return err
 }
 
 // preallocate reserves memory until the unused chunks of the unowned heap, which no work uses, have bytes or, if
@@ -238,7 +241,10 @@ func (p *Pool) preallocate(bytes int64, tag string) error {
 		return nil
 	}
 	r.size = block.RoundUp(missing, s.Page)
-	err := p.addChunks(r, r.size)
+	made, err := p.makeChunks(r, r.size)
+	h.mu.Lock()
+	p.attach(h, made)
+	h.mu.Unlock()
 	if err != nil && isOutOfMemory(err) {
 		return p.refuse(r, err)
 	}

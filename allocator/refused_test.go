@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
@@ -279,4 +280,34 @@ func TestOutOfMemoryOnARefusingDevice(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+}
+
+// interrupted is a driver that calls then in the next NewEvent.
+type interrupted struct {
+	*allocatortest.Fake
+	then func()
+}
+
+func (d *interrupted) NewEvent() (uintptr, error) {
+	then := d.then
+	d.then = func() {}
+	then()
+	return d.Fake.NewEvent()
+}
+
+// TestReleaseBesideFree releases and destroys a stream while another thread frees a block that names it.
+func TestReleaseBesideFree(t *testing.T) {
+	d := &interrupted{allocatortest.NewFake(deviceBytes), func() {}}
+	r := newRigOver(t, d, d.Fake, allocator.PoolOptions{})
+	d.CreateStream(2)
+	b := r.alloc(1000, 1)
+	r.must(r.RecordStream(b, 2))
+	done := make(chan error, 1)
+	d.then = func() {
+		go func() { err := r.pool.ReleaseStream(2); d.DestroyStream(2); done <- err }()
+		time.Sleep(10 * time.Millisecond) // enough for a release that does not wait
+	}
+	r.must(r.Free(b, 1))
+	r.must(<-done)
+	r.close()
 }

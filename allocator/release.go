@@ -166,6 +166,7 @@ func (p *Pool) ReleaseStream(s Stream) error {
 		}
 	}
 	p.users.Release(s)
+	p.everyHeap(func(*heap) {}) // no Free names s to the driver any more
 	if h != nil {
 		p.merge(h)
 	}
@@ -421,14 +422,14 @@ func (p *Pool) outOfMemory(r *request) error {
 	e.Allocated = p.space.counted
 	if r.last || len(p.list) <= largestHeaps {
 		p.everyHeap(func(h *heap) { e.LargestFree = max(e.LargestFree, h.largestFree()) })
-		e.Fragmentation = fragmentation(e.LargestFree, unused)
+		e.Fragmentation = fragmentation(e.LargestFree, max(unused, e.LargestFree)) // another thread may have freed more
 	}
 	d := p.memInfo(r)
 	e.fromDevice(d.free, d.total, d.err)
 	switch {
 	case r.refusal != nil:
 		e.Advice = "some free memory cannot be used: if its stream was destroyed, call ReleaseStream before destroying a stream"
-	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size:
+	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size && r.heap != p.unowned:
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	default:
 		if p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {

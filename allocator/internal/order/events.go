@@ -62,14 +62,10 @@ func (e *Events) Record(s Stream) (event uintptr, err error) {
 // for Close to try again.
 func (e *Events) Release(event uintptr) {
 	e.mu.Lock()
-	ended := e.ended
-	e.mu.Unlock()
-	if ended && e.Driver.FreeEvent(event) == nil {
-		return
+	defer e.mu.Unlock()
+	if !e.ended || e.Driver.FreeEvent(event) != nil {
+		e.idle = append(e.idle, event)
 	}
-	e.mu.Lock()
-	e.idle = append(e.idle, event)
-	e.mu.Unlock()
 }
 
 // Sync waits on the host for the work queued on s so far.

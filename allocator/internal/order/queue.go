@@ -193,12 +193,11 @@ func (q *Queue[T]) addLine(l *line[T]) {
 func (q *Queue[T]) list(it *Item[T]) {
 	c := &q.byClass[it.class]
 	it.up, it.down = c.last, nil
+	end := &c.first
 	if c.last != nil {
-		c.last.down = it
-	} else {
-		c.first = it
+		end = &c.last.down
 	}
-	c.last = it
+	*end, c.last = it, it
 	c.count++
 	q.count++
 	q.classes |= 1 << it.class
@@ -246,12 +245,11 @@ func (q *Queue[T]) link(w *wait[T]) {
 	}
 	l.linked++
 	w.line, w.number, w.prev, w.next = l, l.linked, l.last, nil
+	end := &l.first
 	if l.last != nil {
-		l.last.next = w
-	} else {
-		l.first = w
+		end = &l.last.next
 	}
-	l.last = w
+	*end, l.last = w, w
 }
 
 // unlink removes w from its stream's line and from its item, and releases its event.

@@ -25,10 +25,6 @@ const (
 	calmRequests = 1 << 18
 )
 
-// stitchBurst is the number of chunks mapped beyond that rate before slack grows. Some programs map 1024
-// to warm up, and then none. It is a variable for tests of few calls.
-var stitchBurst int64 = 1024
-
 // Slack chooses what a pool with virtual segments reserves beyond the peak of what was handed out before it maps
 // chunks in stitches or takes them from other heaps, by the driver calls that it made for lack of slack.
 type Slack struct {
@@ -57,7 +53,7 @@ func (s *Slack) Observe(mappings, moves, requests int64) {
 	s.moving = max(s.moving+requestsPerMove*(moves-s.moves)-passed, 0)
 	s.mappings, s.moves, s.requests = mappings, moves, requests
 	switch {
-	case s.stitching > requestsPerMapped*stitchBurst:
+	case s.stitching > requestsPerMapped*bounds.burst:
 		s.stitched = min(s.stitched+1, mostForStitches)
 		s.change(max(min(s.step+1, mostForStitches), s.step))
 	case s.moving > requestsPerMove*moveBurst:

@@ -125,28 +125,28 @@ type keptPages struct {
 	size  int64 // bytes
 }
 
-// Bounds that few programs reach. They are variables so that tests of few calls do.
-var (
-	// zoneBytes are addresses, not memory: most holders need only one zone. A GPU has 47 bits of
+// bounds are those that few programs reach. They are variables so that tests of few calls do.
+var bounds = struct {
+	// A zone is addresses, not memory: most holders need only one. A GPU has 47 bits of
 	// addresses, so after each zonesOfASize zones the new ones are half as large, down to leastZone.
-	zoneBytes int64 = 64 << 30
-	leastZone int64 = 64 << 20
+	zone, leastZone int64 // bytes
 
-	// At least mostStitched chunks may be mapped in stitches; a large pool may have mostPerChunk
+	// At least stitched chunks may be mapped in stitches; a large pool may have perChunk
 	// mappings for each chunk.
-	mostStitched = 4096
-	mostPerChunk = 8
-)
+	stitched, perChunk int
+
+	// burst is the number of chunks mapped beyond one in requestsPerMapped requests before slack grows. Some
+	// programs map 1024 to warm up, and then none.
+	burst int64
+}{64 << 30, 64 << 20, 4096, 8, 1024}
 
 // ShrinkBounds makes the bounds of stitches and of ranges of addresses so small that few calls
 // reach them, and slack grow, until restore is called: for tests. No Space may be in use at
 // either time.
 func ShrinkBounds() (restore func()) {
-	zone, least, mapped, perChunk, burst := zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst
-	zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst = 4<<20, 1<<20, 128, 1, 64
-	return func() {
-		zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst = zone, least, mapped, perChunk, burst
-	}
+	before := bounds
+	bounds.zone, bounds.leastZone, bounds.stitched, bounds.perChunk, bounds.burst = 4<<20, 1<<20, 128, 1, 64
+	return func() { bounds = before }
 }
 
 const (

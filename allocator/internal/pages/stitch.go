@@ -159,7 +159,7 @@ func (s *Stitch) UsedBy(h *Holder) {
 }
 
 // mostMapped returns the number of mappings in stitches above which some are unmapped.
-func (s *Space) mostMapped() int { return max(mostStitched, mostPerChunk*len(s.chunks)) }
+func (s *Space) mostMapped() int { return max(bounds.stitched, bounds.perChunk*len(s.chunks)) }
 
 // Overstitched reports whether stitches are made faster than they are unmapped.
 func (s *Space) Overstitched() bool { return s.mapped > 2*s.mostMapped() }

@@ -30,7 +30,7 @@ func (s *Space) zoneFor(h *Holder, bytes int64) (*zone, uintptr, error) {
 			return z, z.addr + uintptr(z.next), nil
 		}
 	}
-	size := max(block.RoundUp(max(zoneBytes>>(len(s.zones)/zonesOfASize), leastZone), s.Page), bytes)
+	size := max(block.RoundUp(max(bounds.zone>>(len(s.zones)/zonesOfASize), bounds.leastZone), s.Page), bytes)
 	addr, err := s.Driver.ReserveRange(size + s.Page) // no zone lies next to another
 	if err != nil {
 		return nil, 0, err
