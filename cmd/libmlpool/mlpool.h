@@ -134,7 +134,7 @@ int mlpool_set_tag_limit(mlpool_pool *pool, const char *tag, size_t bytes);
 
 /* mlpool_on_out_of_memory sets a function that is called before a request of bytes bytes fails for lack of
  * memory, on the thread of the request; NULL: none. It may free blocks of this pool and returns nonzero to
- * try again. error is what the request would fail with. */
+ * try again. error is what the request would fail with. A request that has begun may still call the function set before. */
 typedef int (*mlpool_out_of_memory)(void *arg, size_t bytes, const char *error);
 int mlpool_on_out_of_memory(mlpool_pool *pool, mlpool_out_of_memory function, void *arg);
 

@@ -10,7 +10,8 @@ import (
 
 // peered is a driver of pages to which more devices can get access while they are mapped.
 type peered struct {
-	limited // of the options
+	limited   // of the options
+	shareable bool
 
 	mu      sync.Mutex
 	options cudadriver.Options // with the peers so far
@@ -20,7 +21,10 @@ type peered struct {
 
 func newPeered(o cudadriver.Options) (*peered, error) {
 	d, err := cudadriver.New(o)
-	return &peered{limited: limited{Driver: d, sizes: map[uintptr]int64{}}, options: o, now: d, mapped: map[uintptr]int64{}}, err
+	return &peered{
+		limited: limited{Driver: d, sizes: map[uintptr]int64{}}, shareable: o.Shareable,
+		options: o, now: d, mapped: map[uintptr]int64{},
+	}, err
 }
 
 func (d *peered) MapPages(addr, pages uintptr, bytes int64) error {

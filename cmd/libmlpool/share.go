@@ -211,7 +211,7 @@ func (p *pool) pagesOf(addr uintptr, index uint32) (cudadriver.Memory, error) {
 		from = e.from.alloc
 	}
 	parts, offset, err := from.Backing(e.block)
-	if err == nil && !p.driver.options.Shareable {
+	if err == nil && !p.driver.shareable {
 		err = fmt.Errorf("mlpool: other processes cannot map this memory: create the pool with shareable=true: %w", errors.ErrUnsupported)
 	}
 	if err != nil {
@@ -375,9 +375,12 @@ func (o *owner) release() error {
 
 // close unmaps the memory, on which no work may run.
 func (m mapping) close() error {
-	err := m.Close()
-	if err != nil || m.owner == nil {
+	if err := m.Close(); err != nil {
+		received.Store(m.Addr, m) // for another try
 		return err
+	}
+	if m.owner == nil {
+		return nil
 	}
 	owners.mu.Lock()
 	defer owners.mu.Unlock()

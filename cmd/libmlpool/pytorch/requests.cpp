@@ -201,8 +201,11 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
     }
     code = request(&b, other, &ptr);
   }
-  if (code == MLPOOL_ERROR_OUT_OF_MEMORY && b.pool == kNoPool) code = borrow(&b, &ptr);
-  if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, b.from == block::of_pool ? mlpool_error() : "");
+  if (code == MLPOOL_ERROR_OUT_OF_MEMORY) {
+    std::string advice = b.from == block::of_pool ? mlpool_error() : "";
+    if (b.pool == kNoPool) code = borrow(&b, &ptr);
+    if (code != MLPOOL_OK) out_of_memory(b, stack, advice);
+  }
   check(code);
   if (notes()) note_segments(device, stack);
   hold(ptr, b);
@@ -267,8 +270,7 @@ int allocator::borrow(block *b, void **ptr) {
   }
   for (Pool pool : lent) {
     b->pool = pool;
-    int code = request(b, nullptr, ptr);
-    if (code != MLPOOL_ERROR_OUT_OF_MEMORY) return code;
+    if (request(b, nullptr, ptr) == MLPOOL_OK) return MLPOOL_OK; // or the MemPool has ended
   }
   b->pool = kNoPool;
   return MLPOOL_ERROR_OUT_OF_MEMORY;

@@ -16,6 +16,10 @@ from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats,
 Tags = Union[str, Iterable[str]]
 
 
+# All functions that pools called when memory was short: a thread may be about to call one that was replaced.
+_callbacks: list[Any] = []
+
+
 class Pool:
     """A pool of a device's memory. Streams are integers, cudaStream_t handles; 0 is the default stream.
 
@@ -23,14 +27,13 @@ class Pool:
 
     def __init__(self, device: int = 0, **options: Any) -> None:
         self._handle = Pointer()
-        self._callback: Any = None  # the library does not keep it alive
         call("create", device, option_list(options), ctypes.byref(self._handle))
 
     @classmethod
     def _of_torch(cls, device: int, create: bool = True) -> Optional[Pool]:
         """Return the pool that PyTorch uses on a device; unless create is set, None if it has used none."""
         self = cls.__new__(cls)
-        self._handle, self._callback = Pointer(), None
+        self._handle = Pointer()
         call("torch_pool" if create else "torch_find", device, ctypes.byref(self._handle))
         return self if self._handle else None
 
@@ -101,7 +104,7 @@ class Pool:
 
         callback = OutOfMemoryCallback(answer) if function else OutOfMemoryCallback(0)
         call("on_out_of_memory", self._handle, callback, None)
-        self._callback = callback
+        _callbacks.append(callback)
 
     def stats(self) -> dict[str, int]:
         """Return the counters as a dict; sizes are in bytes."""
