@@ -11,7 +11,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"mlpool/allocator"
 )
@@ -21,7 +20,6 @@ import (
 type captures struct {
 	pool    *pool
 	options allocator.PoolOptions
-	open    atomic.Int32 // captures that have begun and not ended
 
 	mu        sync.RWMutex
 	routes    []route // of the open captures
@@ -62,7 +60,7 @@ func (c *captures) of(r *request) (*captured, error) {
 
 // capturing is of for captures.
 func (c *captures) capturing(r *request) (*captured, error) {
-	if r.id == 0 && c.open.Load() == 0 {
+	if r.id == 0 && c.pool.streams.open.Load() == 0 {
 		return nil, nil
 	}
 	c.mu.RLock()
@@ -94,7 +92,7 @@ func (c *captures) begin(id uint64, filter func(s allocator.Stream) bool) error 
 		C.entry_front_off(c.pool.handle)
 	}
 	c.routes = append(c.routes, route{to, filter})
-	c.open.Add(1)
+	c.pool.streams.begin()
 	return nil
 }
 
@@ -113,11 +111,14 @@ func (c *captures) use(id uint64) (*captured, error) {
 	}
 	to := c.byID[id]
 	if to == nil {
+		if c.pool.asleep.Load() {
+			return nil, allocator.ErrAsleep
+		}
 		// Captured work keeps its addresses, and no stream waits for another for the sake of memory: a
 		// graph would repeat the wait.
 		o := c.options
 		o.KeepMapped, o.Reuse, o.GCThreshold = true, allocator.ReuseSameStream, 0
-		a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}, &c.open}, o)
+		a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}}, o)
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +149,7 @@ func (c *captures) end(id uint64) error {
 		C.entry_front_on(c.pool.handle)
 	}
 	c.routes = slices.Delete(c.routes, i, i+1)
-	last := c.open.Add(-1) == 0
+	last := c.pool.streams.open.Add(-1) == 0
 	c.mu.Unlock()
 	if last {
 		c.freePostponed()
@@ -164,12 +165,12 @@ func (c *captures) end(id uint64) error {
 // whether it did. Such a free records an event on each stream; on a captured stream the event would belong to the
 // graph, and a query of it would end the capture.
 func (c *captures) postpone(e entry, s allocator.Stream) bool {
-	if c.open.Load() == 0 {
+	if c.pool.streams.open.Load() == 0 {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open.Load() == 0 {
+	if c.pool.streams.open.Load() == 0 {
 		return false
 	}
 	c.postponed = append(c.postponed, postponed{e, s})
@@ -185,7 +186,18 @@ func (c *captures) freePostponed() {
 	for i := range due {
 		f := &due[i]
 		index := c.pool.blocks.add(&f.entry)
-		c.pool.freeAll([]C.front_block{{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.on), index: C.uint32_t(index)}})
+		c.pool.freeLater(&C.front_block{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.on), index: C.uint32_t(index)})
+	}
+}
+
+// released makes the frees on s that wait frees on the default stream: the work on s is done, and s may be destroyed.
+func (c *captures) released(s allocator.Stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.postponed {
+		if f := &c.postponed[i]; f.on == s {
+			f.on = 0
+		}
 	}
 }
 
@@ -239,8 +251,11 @@ func (c *captures) closeUnused(to *captured) error {
 	}
 	// The driver unmaps memory at once, even if work still uses it. Other requests go on meanwhile.
 	c.mu.Unlock()
-	err := c.pool.driver.Synchronize()
+	err := c.pool.streams.synchronize(c.pool.driver)
 	c.mu.Lock()
+	if err == errOpen { // its end comes here again
+		return nil
+	}
 	if err != nil || !c.unused(to) {
 		return err
 	}
@@ -255,7 +270,7 @@ func (c *captures) closeUnused(to *captured) error {
 
 // unused reports whether nothing needs the memory of to. Caller holds c.mu.
 func (c *captures) unused(to *captured) bool {
-	return to.uses == 0 && c.byID[to.id] == to && c.open.Load() == 0 && to.alloc.Stats().Allocated == 0
+	return to.uses == 0 && c.byID[to.id] == to && c.pool.streams.open.Load() == 0 && to.alloc.Stats().Allocated == 0
 }
 
 // trim returns the memory of id to the driver if its captures were all released and no block is live.
@@ -278,7 +293,7 @@ func (c *captures) forgetPeaks() {
 
 // maySleep returns an error if a capture is open, which the wait of a sleep for the device would end.
 func (c *captures) maySleep() error {
-	if c.open.Load() > 0 {
+	if c.pool.streams.open.Load() > 0 {
 		return errors.New("mlpool: a capture (torch.cuda.graph or use_mem_pool) is open: sleep after its end")
 	}
 	return nil
@@ -310,50 +325,41 @@ func (c *captures) each(f func(allocator.Allocator) error) error {
 
 // close makes the frees that wait for the end of a capture and returns the memory of all captures.
 func (c *captures) close() error {
-	c.open.Store(0)
+	c.pool.streams.open.Store(0)
 	c.freePostponed()
-	var errs []error
-	for _, to := range c.list() {
-		errs = append(errs, to.alloc.Close())
-	}
-	return errors.Join(errs...)
+	return c.each(allocator.Allocator.Close)
 }
 
 // uncaptured is a driver that orders no work after that of a stream which is being captured, and makes no
 // such stream wait: the graph would contain the wait, or the capture would fail. The pool then takes other
 // memory.
-type uncaptured struct {
-	lasting
-	open *atomic.Int32 // captures
-}
-
-var errOpen = fmt.Errorf("mlpool: a capture is open, which a wait would end: %w", errMayBeGone)
+type uncaptured struct{ lasting }
 
 func (d uncaptured) RecordEvent(event, stream uintptr) error {
-	if d.open.Load() > 0 && !d.lasts(stream) {
+	if d.streams.open.Load() > 0 && !d.lasts(stream) {
 		return errOpen
 	}
-	if err := d.check(stream); err != nil {
+	if captured, err := d.captures(stream); err != nil {
 		return err
+	} else if captured {
+		return errOpen
 	}
 	return d.lasting.RecordEvent(event, stream)
 }
 
 func (d uncaptured) WaitEvent(stream, event uintptr) error {
-	if err := d.check(stream); err != nil {
+	if captured, err := d.captures(stream); err != nil {
 		return err
+	} else if captured {
+		return fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
 	}
 	return d.lasting.WaitEvent(stream, event)
 }
 
-// check returns an error if stream, which exists, is being captured.
-func (d uncaptured) check(stream uintptr) error {
-	if d.open.Load() == 0 {
-		return nil
+// captures reports whether stream, which exists, is being captured.
+func (d uncaptured) captures(stream uintptr) (bool, error) {
+	if d.streams.open.Load() == 0 {
+		return false, nil
 	}
-	captured, err := d.IsCapturing(handleOf(stream))
-	if err == nil && captured {
-		err = fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
-	}
-	return err
+	return d.IsCapturing(handleOf(stream))
 }

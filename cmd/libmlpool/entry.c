@@ -21,9 +21,15 @@ static pthread_key_t last_error;
 static pthread_key_t thread;
 static _Atomic(uintptr_t) threads;
 
+// tries has how often a thread's request tried again, and drained what front_freed returned when the thread had drained
+// a front to the end.
+static pthread_key_t tries, drained;
+
 __attribute__((constructor)) static void begin(void) {
   pthread_key_create(&last_error, free);
   pthread_key_create(&thread, NULL);
+  pthread_key_create(&tries, NULL);
+  pthread_key_create(&drained, NULL);
   pthread_atfork(NULL, NULL, in_child);
 }
 
@@ -76,9 +82,30 @@ static _Atomic(front *) fronts[FRONTS];
 
 static front *front_of(uintptr_t handle) { return !forked && handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL; }
 
-int entry_drain_next(uintptr_t handle, int *next, front_block *out) {
+int entry_drain_next(uintptr_t handle, int *next, front_drained *out) {
   front *f = front_of(handle);
-  return f ? front_drain_next(f, next, out) : -1;
+  uint32_t in_hand;
+  if (!f) return 0;
+  if (front_drain_next(f, next, out)) return 1;
+  pthread_setspecific(drained, (void *)(uintptr_t)front_freed(f, &in_hand));
+  return 0;
+}
+
+uint32_t entry_in_hand(uintptr_t handle) {
+  front *f = front_of(handle);
+  uint32_t in_hand = 0;
+  if (f) (void)front_freed(f, &in_hand);
+  return in_hand;
+}
+
+int entry_again(uintptr_t handle) {
+  enum { MOST = 3 };
+  front *f = front_of(handle);
+  uint32_t in_hand;
+  uintptr_t count = (uintptr_t)pthread_getspecific(tries);
+  if (!f || count == MOST || (front_freed(f, &in_hand) == (uintptr_t)pthread_getspecific(drained) && !in_hand)) return 0;
+  pthread_setspecific(tries, (void *)(count + 1));
+  return 1;
 }
 
 void entry_taken(uintptr_t handle, uint64_t *taken) {
@@ -146,21 +173,25 @@ int mlpool_check_options(const char *options) {
 }
 
 int mlpool_destroy(mlpool_pool *pool) {
+  front *f = front_of(NUMBER(pool));
+  if (f) front_off(f); // before the pool is closed, so that no thread gets a block afterwards
   int code = CALL(mlpool_go_destroy, NUMBER(pool));
-  front *f = code == MLPOOL_ERROR_CLOSED ? NULL : front_of(NUMBER(pool));
-  if (f) front_end(f);
+  if (f && code != MLPOOL_ERROR_CLOSED) front_end(f);
   return code;
 }
 
 static int allocate(mlpool_pool *pool, void **ptr, entry_request *r) {
   WANT(ptr, "ptr is NULL");
-  front_block frees[FRONT_BLOCKS], b = {.stream = r->stream};
+  front_block b = {.stream = r->stream};
+  front_drained frees;
   front *f = front_of(NUMBER(pool));
-  int count = 0, outside = 0;
+  int outside = 0;
+  frees.count = 0;
   // No block that the front keeps has SIZE_MAX bytes: an aligned request only drains.
-  if (f && !r->id && !r->tagged && (b.ptr = front_take(f, r->alignment == 1 ? r->bytes : SIZE_MAX, r->stream, r->tag, frees, &count)))
+  if (f && !r->id && !r->tagged && (b.ptr = front_take(f, r->alignment == 1 ? r->bytes : SIZE_MAX, r->stream, r->tag, &frees)))
     return *ptr = (void *)b.ptr, MLPOOL_OK;
-  int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, frees, count, &outside);
+  int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, &frees, &outside);
+  if (pthread_getspecific(tries)) pthread_setspecific(tries, NULL);
   if (code) return code;
   if (!front_add(f, &b, r->bytes, r->tag, !outside)) {
     (void)CALL(mlpool_go_free, NUMBER(pool), &b);
@@ -194,12 +225,13 @@ static int find(mlpool_pool *pool, front_block *b, int shared) {
 
 int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front *f = front_of(NUMBER(pool));
-  front_block frees[FRONT_BLOCKS], b = {NUMBER(ptr), STREAM(stream), NO_BLOCK};
-  int count = 0, known = f ? front_give(f, &b, frees, &count) : FRONT_UNKNOWN;
-  if (known == FRONT_KEPT) return count ? CALL(mlpool_go_free_all, NUMBER(pool), frees, count) : MLPOOL_OK;
+  front_block b = {NUMBER(ptr), STREAM(stream), NO_BLOCK};
+  front_drained frees;
+  int known = f ? front_give(f, &b, &frees) : FRONT_UNKNOWN;
+  if (known == FRONT_KEPT) return frees.count ? CALL(mlpool_go_free_all, NUMBER(pool), &frees) : MLPOOL_OK;
   if (known == FRONT_FREED_BEFORE) return freed_before();
   int code = CALL(mlpool_go_free, NUMBER(pool), &b);
-  if (code && known == FRONT_LIVE) (void)front_add(f, &b, 0, NULL, 0); // it is live again
+  if (code && code != MLPOOL_ERROR_CLOSED && known == FRONT_LIVE) (void)front_add(f, &b, 0, NULL, 0); // it is live again
   return code;
 }
 

@@ -177,15 +177,13 @@ func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 }
 
 //export mlpool_go_alloc
-func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, frees *C.front_block, count C.int, outside *C.int, text *C.char) (result C.int) {
+func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, frees *C.front_drained, outside *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
 	p, err := open(uintptr(handle))
 	if err != nil {
 		return fail(text, err)
 	}
-	if count > 0 {
-		p.freeAll(unsafe.Slice(frees, count))
-	}
+	p.freeAll(frees)
 	addr, index, out, err := p.allocate(&request{
 		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at), r.tagged != 0,
 	})
@@ -209,9 +207,9 @@ func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result 
 }
 
 //export mlpool_go_free_all
-func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_block, count C.int, text *C.char) C.int {
+func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_drained, text *C.char) C.int {
 	return with(handle, text, func(p *pool) error {
-		p.freeAll(unsafe.Slice(frees, count))
+		p.freeAll(frees)
 		return nil
 	})
 }

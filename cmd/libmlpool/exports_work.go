@@ -16,6 +16,8 @@ import (
 //export mlpool_go_sleep
 func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
+		p.changing.Lock()
+		defer p.changing.Unlock()
 		if err := p.captures.maySleep(); err != nil {
 			return err
 		}
@@ -35,6 +37,8 @@ func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
 //export mlpool_go_wake
 func mlpool_go_wake(handle C.uintptr_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
+		p.changing.Lock()
+		defer p.changing.Unlock()
 		err := p.sleepOrWake(sleeper.Wake)
 		if err == nil && p.asleep.Swap(false) {
 			C.entry_front_on(p.handle)

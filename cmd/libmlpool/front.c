@@ -60,6 +60,7 @@ struct front {
   _Atomic(stream_blocks *) streams[STREAMS];
   _Atomic(uint64_t) kept[STREAMS / 64];  // bit i of all: streams[i] may have blocks
   atomic_int off;
+  uint32_t drained, freed;  // times that blocks left, and that such blocks were freed
   pthread_mutex_t adding;  // of a stream
 };
 
@@ -177,7 +178,6 @@ front *front_new(void) {
 }
 
 void front_end(front *f) {
-  front_off(f);
   for (int i = 0; i < SHARDS; i++) {
     shard *d = &f->shards[i];
     lock(&d->lock);
@@ -219,24 +219,37 @@ static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[pl
 
 static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
 
-// drain empties the blocks of a stream, whose lock is held, to out, and unlocks it.
-static int drain(front *f, stream_blocks *s, front_block *out) {
-  int count = s->count;
-  memcpy(out, s->freed, (size_t)count * sizeof *out);
+// empty moves the blocks of a stream, whose lock is held, to out.
+static void empty(front *f, stream_blocks *s, front_drained *out) {
+  out->freed = &f->freed;
+  if (!(out->count = s->count)) return;
+  __atomic_fetch_add(&f->drained, 1, __ATOMIC_SEQ_CST);
+  memcpy(out->blocks, s->freed, (size_t)s->count * sizeof *s->freed);
   s->count = 0;
-  unlock(&s->lock);
-  for (int i = 0; i < count; i++) forget(f, out[i].ptr);
-  return count;
 }
 
-uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_block *out, int *count) {
-  *count = 0;
+static void forget_all(front *f, const front_drained *out) {
+  for (int i = 0; i < out->count; i++) forget(f, out->blocks[i].ptr);
+}
+
+uint32_t front_freed(front *f, uint32_t *in_hand) {
+  uint32_t freed = __atomic_load_n(&f->freed, __ATOMIC_SEQ_CST);
+  *in_hand = __atomic_load_n(&f->drained, __ATOMIC_SEQ_CST) - freed;
+  return freed;
+}
+
+uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out) {
+  out->count = 0;
   stream_blocks *s = find_stream(f, stream);
   if (!s) return 0;
   size_t size = size_of(bytes);
   int i = f->off ? -1 : s->count - 1;
   while (i >= 0 && (s->sizes[i] != size || s->tags[i] != tag)) i--;
-  if (i < 0) return *count = drain(f, s, out), 0;
+  if (i < 0) {
+    empty(f, s, out);
+    unlock(&s->lock);
+    return forget_all(f, out), 0;
+  }
   uintptr_t ptr = s->freed[i].ptr;
   int last = --s->count;
   s->freed[i] = s->freed[last];
@@ -252,8 +265,8 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, 
   return ptr;
 }
 
-int front_give(front *f, front_block *b, front_block *out, int *count) {
-  *count = 0;
+int front_give(front *f, front_block *b, front_drained *out) {
+  out->count = 0;
   shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   slot *found = find(d, b->ptr), block = {0};
@@ -272,22 +285,18 @@ int front_give(front *f, front_block *b, front_block *out, int *count) {
   if (result != FRONT_KEPT) return result;
   stream_blocks *s = stream_of(f, b->stream);
   if (!s) return forget(f, b->ptr), FRONT_LIVE;
-  if (s->count == FRONT_BLOCKS) {
-    memcpy(out, s->freed, sizeof s->freed);
-    *count = s->count;
-    s->count = 0;
-  }
+  if (s->count == FRONT_BLOCKS) empty(f, s, out);
   int last = s->count++;
   s->freed[last] = *b;
   s->sizes[last] = block.size;
   s->tags[last] = block.tag;
   if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
   unlock(&s->lock);
-  for (int i = 0; i < *count; i++) forget(f, out[i].ptr);
+  forget_all(f, out);
   return FRONT_KEPT;
 }
 
-int front_drain_next(front *f, int *next, front_block *out) {
+int front_drain_next(front *f, int *next, front_drained *out) {
   for (unsigned place = (unsigned)*next; place < STREAMS;) {
     uint64_t rest = atomic_load(kept_of(f, place)) >> place % 64;
     if (!rest) {
@@ -298,11 +307,13 @@ int front_drain_next(front *f, int *next, front_block *out) {
     stream_blocks *s = atomic_load(&f->streams[place++]);
     lock(&s->lock);
     atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
-    int count = drain(f, s, out);
+    empty(f, s, out);
+    unlock(&s->lock);
+    forget_all(f, out);
     *next = (int)place;
-    if (count) return count;
+    if (out->count) return 1;
   }
-  return -1;
+  return 0;
 }
 
 void front_taken(front *f, uint64_t *taken) {

@@ -8,6 +8,8 @@ import "C"
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"mlpool/allocator"
 )
@@ -20,19 +22,51 @@ type refused struct {
 	blocks []C.front_block
 }
 
-// freeAll frees blocks that the front kept, or that waited for the end of a capture. The program has freed them, so it gets
-// no error.
-func (p *pool) freeAll(blocks []C.front_block) {
-	for i := range blocks {
-		b := &blocks[i]
-		err := p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
-		if err == nil || errors.Is(err, allocator.ErrUnknownBlock) || errors.Is(err, allocator.ErrClosed) {
-			continue
+// released makes the frees on s frees on the default stream: the work on s is done, and s may be destroyed.
+func (r *refused) released(s allocator.Stream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.blocks {
+		if b := &r.blocks[i]; allocator.Stream(b.stream) == s {
+			b.stream = 0
 		}
-		p.refused.mu.Lock()
-		p.refused.blocks = append(p.refused.blocks, *b)
-		p.refused.mu.Unlock()
 	}
+}
+
+// freeLater frees a block that the front kept, or that waited for the end of a capture. The program has freed it, so it
+// gets no error.
+func (p *pool) freeLater(b *C.front_block) {
+	err := p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
+	if err == nil || errors.Is(err, allocator.ErrUnknownBlock) || errors.Is(err, allocator.ErrClosed) {
+		return
+	}
+	p.refused.mu.Lock()
+	p.refused.blocks = append(p.refused.blocks, *b)
+	p.refused.mu.Unlock()
+}
+
+// freeAll frees the blocks of d.
+func (p *pool) freeAll(d *C.front_drained) {
+	if d.count == 0 {
+		return
+	}
+	for i := range d.count {
+		p.freeLater(&d.blocks[i])
+	}
+	atomic.AddUint32((*uint32)(d.freed), 1)
+}
+
+// awaitFrees reports whether a request that would fail is to try again, since other threads have, or had, blocks in
+// hand that the program freed before. It waits for them.
+func (p *pool) awaitFrees() bool {
+	const wait, most = 20 * time.Microsecond, 20 * time.Millisecond
+	if C.entry_again(p.handle) == 0 {
+		return false
+	}
+	for waited := time.Duration(0); waited < most && C.entry_in_hand(p.handle) > 0; waited += wait {
+		time.Sleep(wait)
+	}
+	return true
 }
 
 // flush frees all blocks that the front kept.
@@ -41,14 +75,12 @@ func (p *pool) flush() {
 	again := p.refused.blocks
 	p.refused.blocks = nil
 	p.refused.mu.Unlock()
-	p.freeAll(again)
-	var blocks [C.FRONT_BLOCKS]C.front_block
-	for next := C.int(0); ; {
-		count := C.entry_drain_next(p.handle, &next, &blocks[0])
-		if count < 0 {
-			return
-		}
-		p.freeAll(blocks[:count])
+	for i := range again {
+		p.freeLater(&again[i])
+	}
+	var d C.front_drained
+	for next := C.int(0); C.entry_drain_next(p.handle, &next, &d) != 0; {
+		p.freeAll(&d)
 	}
 }
 

@@ -21,8 +21,15 @@ typedef struct {
   uint32_t index;
 } front_block;
 
+// Blocks that left a front, for the pool to free. If there are any, whoever has freed them adds 1 to *freed.
+typedef struct {
+  int count;
+  uint32_t *freed;
+  front_block blocks[FRONT_BLOCKS];
+} front_drained;
+
 // front_new returns an empty front, or NULL if the host has no memory. It is never freed, since another
-// thread may be within it; front_end frees most of what it holds.
+// thread may be within it; front_end frees most of what it holds. The front must be off then.
 front *front_new(void);
 void front_end(front *f);
 
@@ -31,9 +38,8 @@ void front_end(front *f);
 int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int plain);
 
 // front_take returns a block for a request, or 0. Two tags are equal if their addresses are. If it returns 0, the
-// front forgets the blocks that it keeps of the stream, and writes them, *count of them, to out, which has
-// FRONT_BLOCKS.
-uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_block *out, int *count);
+// front forgets the blocks that it keeps of the stream, and writes them to out.
+uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out);
 
 // The results of front_use and front_give.
 enum { FRONT_KEPT, FRONT_FREED_BEFORE, FRONT_UNKNOWN, FRONT_LIVE };
@@ -43,13 +49,17 @@ enum { FRONT_KEPT, FRONT_FREED_BEFORE, FRONT_UNKNOWN, FRONT_LIVE };
 int front_use(front *f, front_block *b, int shared);
 
 // front_give keeps the block at b->ptr, which is freed on b->stream, and returns FRONT_KEPT. If there are too many
-// blocks, it writes those to give back, *count of them, to out, which has FRONT_BLOCKS. A live block that it does
-// not keep it forgets: that is the pool's to free, by b->index.
-int front_give(front *f, front_block *b, front_block *out, int *count);
+// blocks, it writes those to give back to out. A live block that it does not keep it forgets: that is the pool's to
+// free, by b->index.
+int front_give(front *f, front_block *b, front_drained *out);
 
-// front_drain_next writes the blocks of the first stream with blocks from *next on to out, which has FRONT_BLOCKS,
-// and returns their number, or -1 if there is none. The front forgets them. It advances *next.
-int front_drain_next(front *f, int *next, front_block *out);
+// front_drain_next writes the blocks of the first stream with blocks from *next on to out, and reports whether there
+// is one. The front forgets them. It advances *next.
+int front_drain_next(front *f, int *next, front_drained *out);
+
+// front_freed returns how many times blocks that had left the front were freed, and sets *in_hand to how many times
+// they will be.
+uint32_t front_freed(front *f, uint32_t *in_hand);
 
 // front_taken adds to taken, by class, how many blocks requests got so far. Each was freed and allocated without
 // the pool's knowledge.

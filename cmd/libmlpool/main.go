@@ -34,6 +34,8 @@ type pool struct {
 	first  sync.Mutex       // held while used, alloc and tags change
 	most   int64            // reserved bytes that the options allow; 0: any
 
+	changing sync.Mutex // held while the pool sleeps or wakes, or its limit changes
+
 	blocks   table
 	captures captures
 	streams  streams
@@ -56,7 +58,7 @@ func newPool(o options) (*pool, error) {
 	p.captures.pool, p.streams.allLast = p, o.streamsLast
 	o.pool.OnOutOfMemory = p.outOfMemory
 	o.pool.Reclaim = p.flush
-	if p.base, err = allocator.NewPool(uncaptured{lasting{d, &p.streams}, &p.captures.open}, o.pool); err != nil {
+	if p.base, err = allocator.NewPool(uncaptured{lasting{d, &p.streams}}, o.pool); err != nil {
 		return nil, err
 	}
 	p.alloc = p.base
@@ -80,6 +82,8 @@ func newPool(o options) (*pool, error) {
 
 // setMaxBytes limits the memory of the pool, its captures and its tags together; 0: no limit.
 func (p *pool) setMaxBytes(bytes int64) error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
 	err := p.base.SetMaxBytes(bytes)
 	if err == nil {
 		p.driver.limit(bytes)
@@ -219,13 +223,18 @@ func (p *pool) recordStream(addr uintptr, index uint32, s allocator.Stream) erro
 }
 
 func (p *pool) releaseStream(s allocator.Stream) error {
-	return p.each(func(a allocator.Allocator) error {
+	err := p.each(func(a allocator.Allocator) error {
 		r, ok := allocator.As[allocator.StreamReleaser](a)
 		if !ok {
 			return errors.ErrUnsupported
 		}
 		return r.ReleaseStream(s)
 	})
+	if err == nil {
+		p.captures.released(s)
+		p.refused.released(s)
+	}
+	return err
 }
 
 // outer returns alloc for a caller that may have no block.
@@ -292,7 +301,7 @@ type handler struct {
 
 // outOfMemory is the pool's callback before a request fails.
 func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
-	if p.streams.again() || p.makeRoom() {
+	if p.streams.again() || p.awaitFrees() || p.makeRoom() {
 		return true
 	}
 	if others := p.stats().Reserved - p.base.Stats().Reserved; others > 0 && e.AtLimit() {

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -22,6 +23,9 @@ type streams struct {
 	refused atomic.Bool  // a call that may not wait was refused an event since a request last failed
 	owed    atomic.Int32 // how much waits is too high, since a request would fail
 	idle    atomic.Bool  // the program destroys the pool, so all work is done
+
+	open      atomic.Int32 // captures that have begun and not ended
+	beginning sync.RWMutex // held while open rises and, to read, while a call waits for the device
 }
 
 // mayBeGone has streams of PyTorch that others created, and so may destroy.
@@ -61,12 +65,31 @@ func (d lasting) RecordEvent(event, stream uintptr) error {
 		d.streams.refused.Store(true)
 		return errMayBeGone
 	}
-	return d.Synchronize()
+	return d.streams.synchronize(d.peered)
 }
 
 // WaitEvent makes the stream of a request wait, which is the calling thread's if it is a thread's default stream.
 func (d lasting) WaitEvent(stream, event uintptr) error {
 	return d.Driver.WaitEvent(handleOf(stream), event)
+}
+
+var errOpen = fmt.Errorf("mlpool: a capture is open, which a wait would end: %w", errMayBeGone)
+
+// begin counts one more open capture.
+func (s *streams) begin() {
+	s.beginning.Lock()
+	s.open.Add(1)
+	s.beginning.Unlock()
+}
+
+// synchronize waits for all work on the device, unless a capture is open. None begins meanwhile.
+func (s *streams) synchronize(d *peered) error {
+	s.beginning.RLock()
+	defer s.beginning.RUnlock()
+	if s.open.Load() > 0 {
+		return errOpen
+	}
+	return d.Synchronize()
 }
 
 // waiting calls f, which may wait for the device.

@@ -30,7 +30,7 @@ func (c *captures) tagged(tag string) (*captured, error) {
 	if c.pool.asleep.Load() {
 		return nil, allocator.ErrAsleep
 	}
-	a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}, &c.open}, c.options)
+	a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}}, c.options)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (p *pool) makeRoom() bool {
 	p.captures.mu.RLock()
 	tags, ids := len(p.captures.byTag), len(p.captures.byID)
 	p.captures.mu.RUnlock()
-	if tags == 0 && (ids == 0 || p.captures.open.Load() > 0) {
+	if tags == 0 && (ids == 0 || p.streams.open.Load() > 0) {
 		return false
 	}
 	before := p.stats().Reserved
@@ -83,7 +83,7 @@ func mlpool_go_tag_sleep(handle C.uintptr_t, name *C.char, keep C.int, text *C.c
 		if err != nil {
 			return err
 		}
-		if err := p.driver.Synchronize(); err != nil { // work of streams that the memory does not know may use it
+		if err := p.streams.synchronize(p.driver); err != nil { // work of streams that the memory does not know may use it
 			return err
 		}
 		return p.exports.unmapped(c, func() error { return c.alloc.Sleep(keep != 0) })

@@ -120,7 +120,14 @@ static pthread_key_t matching;
 // tagged has the tag of a thread's requests, or NULL.
 static pthread_key_t tagged;
 
+// in_child undoes the locks that another thread held at fork: a child's calls fail, and must not hang.
+static void in_child(void) {
+  pthread_mutex_init(&creating, NULL);
+  pthread_mutex_init(&capturing, NULL);
+}
+
 __attribute__((constructor)) static void begin(void) {
+  pthread_atfork(NULL, NULL, in_child);
   pthread_key_create(&matching, NULL);
   pthread_key_create(&tagged, NULL);
 }
@@ -134,6 +141,11 @@ int mlpool_torch_request(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_str
   return tag ? mlpool_tag_alloc(pool, ptr, bytes, stream, tag) : mlpool_alloc(pool, ptr, bytes, stream, "torch");
 }
 
+// unmatch ends a request: others of the thread belong to no capture that was found for it.
+static void unmatch(void) {
+  if (pthread_getspecific(matching)) pthread_setspecific(matching, NULL);
+}
+
 static void unlock(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
 
 // match finds the capture that a request belongs to: PyTorch's filter may throw, which it must not do through Go's
@@ -143,7 +155,6 @@ static void match(int device, void *stream) {
   pthread_mutex_lock(&capturing);
   __attribute__((cleanup(unlock))) pthread_mutex_t *held = &capturing;
   capture *first = NULL;
-  pthread_setspecific(matching, NULL);
   for (capture *c = captures; c; c = c->next)
     if (c->device == device && c->filter.invoke(c->filter.functor, &stream)) first = c;
   pthread_setspecific(matching, first);
@@ -162,6 +173,7 @@ void *mlpool_torch_alloc(ssize_t bytes, int device, void *stream) {
   match(device, stream);
   int code = bytes < 0 ? MLPOOL_ERROR_INVALID : mlpool_torch_pool(device, &pool);
   if (!code) code = mlpool_torch_request(pool, &ptr, (size_t)bytes, stream);
+  unmatch();
   if (code) {
     throw_error(code, mlpool_error());
     fprintf(stderr, "%s\n", mlpool_error());
@@ -178,6 +190,7 @@ void *mlpool_torch_segment(ssize_t bytes, int device, void *stream) {
   if (bytes <= 0 || mlpool_torch_pool(device, &pool)) return NULL;
   match(device, stream);
   int code = mlpool_alloc_aligned(pool, &ptr, (size_t)bytes, PAGE, stream, "torch.cuda.MemPool");
+  unmatch();
   return code ? NULL : ptr;
 }
 

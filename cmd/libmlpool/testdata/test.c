@@ -201,6 +201,29 @@ static void test_release_beside_capture(void) {
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
 }
 
+static int is_stream(void *arg, mlpool_stream stream) { return arg == stream; }
+
+// test_captured_stream frees, while a stream is captured, a block of it in memory that an event orders, and on another
+// stream, which is then destroyed.
+static void test_captured_stream(void) {
+  extern void *cudadriver_symbol(const char *) __attribute__((weak));
+  if (cudadriver_symbol) return;
+  mlpool_pool *pool = create("streams_last=true");
+  mlpool_stream stream = new_stream(), other = new_stream();
+  void *a, *b, *c, *graph;
+  CHECK(!mlpool_alloc(pool, &a, MIB, other, "a") && !mlpool_alloc(pool, &b, MIB, other, "b") && !mlpool_free(pool, b, other));
+  CHECK(!mlpool_release_stream(pool, other)); // b's memory is of no stream
+  CHECK(!mlpool_alloc(pool, &b, MIB, stream, "b") && !mlpool_alloc(pool, &c, MIB, stream, "c"));
+  CHECK(!mlpool_capture_begin(pool, 7, is_stream, stream));
+  CHECK(!((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(stream, 0));
+  CHECK(!mlpool_free(pool, b, stream) && !mlpool_free(pool, c, other));
+  CHECK(!mlpool_release_stream(pool, other));
+  destroy_stream(other);
+  CHECK(!((int (*)(void *, void **))driver("cuStreamEndCapture"))(stream, &graph));
+  CHECK(!mlpool_capture_end(pool, 7) && stats(pool).allocated == MIB);
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
+}
+
 // test_destroyed destroys streams that blocks name. Their memory serves other streams before the pool is out of
 // memory, and after a trim.
 static void test_destroyed(void) {
@@ -278,6 +301,25 @@ static void test_sleep(void) {
 }
 
 // Threads' default streams have one handle, and are not ordered after each other.
+static void *wake(void *arg) { return (void *)(intptr_t)mlpool_wake(arg); }
+
+// test_sleep_beside_wake has two threads put a pool to sleep and wake it: if it sleeps it hands out no block.
+static void test_sleep_beside_wake(void) {
+  mlpool_pool *pool = create(NULL);
+  void *a, *b;
+  for (int i = 0; i < 300; i++) {
+    pthread_t thread;
+    CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !mlpool_sleep(pool, 0));
+    CHECK(mlpool_capture_retain(pool, 9) == MLPOOL_ERROR_ASLEEP); // new memory is awake
+    CHECK(!pthread_create(&thread, NULL, wake, pool) && !mlpool_sleep(pool, 0) && !pthread_join(thread, NULL));
+    int asleep = mlpool_alloc(pool, &b, 3 * MIB, NULL, "b") == MLPOOL_ERROR_ASLEEP;
+    CHECK(!mlpool_free(pool, a, NULL) && (asleep || !mlpool_free(pool, b, NULL)));
+    CHECK(mlpool_alloc(pool, &b, MIB, NULL, "a") == (asleep ? MLPOOL_ERROR_ASLEEP : MLPOOL_OK) && !mlpool_wake(pool));
+    if (!asleep) CHECK(!mlpool_free(pool, b, NULL));
+  }
+  CHECK(!mlpool_destroy(pool));
+}
+
 static mlpool_stream const per_thread = (mlpool_stream)2;
 
 static void *alloc_per_thread(void *arg) {
@@ -403,6 +445,7 @@ static void test_tags(void) {
 
 typedef struct {
   void *wanted;
+  const char *tag;       // of the wanted block
   uint64_t segment, id; // of the segment before, and of the wanted block
   size_t segments, bytes, live;
 } seen;
@@ -417,7 +460,7 @@ static void look(void *arg, const mlpool_region *r) {
   }
   s->bytes -= r->bytes;
   s->live += r->kind == MLPOOL_LIVE;
-  if (r->kind == MLPOOL_LIVE && r->ptr == s->wanted && !strcmp(r->tag, "graph")) s->id = s->segment;
+  if (r->kind == MLPOOL_LIVE && r->ptr == s->wanted && !strcmp(r->tag, s->tag)) s->id = s->segment;
 }
 
 // A program may say itself which requests are captured.
@@ -428,7 +471,7 @@ static void test_capture_ids(void) {
   FAILS(mlpool_capture_retain(pool, 0), MLPOOL_ERROR_INVALID, "not 0");
   CHECK(!mlpool_capture_retain(pool, 5) && !mlpool_capture_begin(pool, 5, NULL, NULL));
   CHECK(!mlpool_capture_alloc(pool, 5, &a, 3 * MIB, NULL, "graph") && !mlpool_alloc(pool, &b, MIB, NULL, "other"));
-  seen s = {.wanted = a};
+  seen s = {.wanted = a, .tag = "graph"};
   CHECK(!mlpool_visit(pool, look, &s) && s.id == 5 && s.live == 2 && s.segments >= 2 && s.bytes == 0);
   // The front keeps blocks of other work.
   CHECK(!mlpool_free(pool, b, NULL) && !mlpool_alloc(pool, &c, MIB, NULL, "other") && c == b && !mlpool_free(pool, c, NULL));
@@ -450,6 +493,39 @@ static void test_capture_ids(void) {
   CHECK(after.reserved < reserved && after.reserved_peak >= before.reserved_peak && after.allocs == before.allocs &&
         after.driver_mallocs == before.driver_mallocs && after.driver_frees > before.driver_frees);
   CHECK(!mlpool_reset_peaks(pool) && stats(pool).reserved_peak == after.reserved && !mlpool_destroy(pool));
+}
+
+// A std::function<bool(cudaStream_t)>, as torch.c knows it.
+typedef struct {
+  void *functor[2];
+  int (*manage)(void *to, const void *from, int operation);
+  char (*invoke)(const void *functor, void **stream);
+} function;
+
+extern int mlpool_torch_pool(int device, mlpool_pool **pool);
+extern void *mlpool_torch_alloc(ssize_t bytes, int device, void *stream);
+extern void mlpool_torch_free(void *ptr, ssize_t bytes, int device, void *stream);
+extern void mlpool_torch_begin(int device, unsigned long long first, unsigned long long second, function *filter);
+extern void mlpool_torch_end(int device, unsigned long long first, unsigned long long second);
+extern void mlpool_torch_release(int device, unsigned long long first, unsigned long long second);
+
+static char is_default(const void *functor, void **stream) { return (void)functor, !*stream; }
+
+// test_plugin has PyTorch request memory during a capture. What the program requests itself belongs to no capture.
+static void test_plugin(void) {
+  mlpool_pool *pool;
+  function filter = {.invoke = is_default};
+  void *a, *b;
+  CHECK(!mlpool_torch_pool(0, &pool));
+  mlpool_torch_begin(0, 0, 1, &filter);
+  CHECK((a = mlpool_torch_alloc(MIB, 0, NULL)) && !mlpool_alloc(pool, &b, MIB, NULL, "own"));
+  seen of_a = {.wanted = a, .tag = "torch"}, of_b = {.wanted = b, .tag = "own"};
+  CHECK(!mlpool_visit(pool, look, &of_a) && of_a.id && !mlpool_visit(pool, look, &of_b) && !of_b.id);
+  mlpool_torch_end(0, 0, 1);
+  mlpool_torch_free(a, MIB, 0, NULL);
+  CHECK(!mlpool_free(pool, b, NULL));
+  mlpool_torch_release(0, 0, 1);
+  CHECK(stats(pool).allocated == 0);
 }
 
 static void test_peer(void) {
@@ -656,6 +732,47 @@ static void test_threads(void) {
   CHECK(stats(pool).allocated == 0 && !mlpool_destroy(pool));
 }
 
+static atomic_int stop;
+
+static void *poll_stats(void *arg) {
+  while (!stop) stats(arg);
+  return NULL;
+}
+
+// test_threads_at_limit requests all that a limit allows again and again, while other threads have the free block in
+// hand, to give it back to the pool.
+static void test_threads_at_limit(void) {
+  mlpool_pool *pool = create("max_bytes=67108864");
+  pthread_t threads[2];
+  stop = 0;
+  for (int i = 0; i < 2; i++) CHECK(!pthread_create(&threads[i], NULL, poll_stats, pool));
+  for (int i = 0; i < 200000; i++) {
+    void *a;
+    CHECK(!mlpool_alloc(pool, &a, 64 * MIB, NULL, "a") && !mlpool_free(pool, a, NULL));
+  }
+  stop = 1;
+  for (int i = 0; i < 2; i++) CHECK(!pthread_join(threads[i], NULL));
+  CHECK(!mlpool_destroy(pool));
+}
+
+static void *destroy(void *arg) { return (void *)(intptr_t)mlpool_destroy(arg); }
+
+// test_destroy_beside_free frees a block while another thread destroys the pool: it serves no request afterwards.
+static void test_destroy_beside_free(void) {
+  for (int i = 0; i < 30; i++) {
+    mlpool_pool *pool = create(NULL);
+    mlpool_stats s = {.size = sizeof s};
+    pthread_t thread;
+    void *a, *other;
+    for (int k = 0; k < 64; k++) CHECK(!mlpool_alloc(pool, &other, 3 * MIB, NULL, "other"));
+    CHECK(!mlpool_alloc(pool, &a, MIB, NULL, "a") && !pthread_create(&thread, NULL, destroy, pool));
+    while (mlpool_get_stats(pool, &s) != MLPOOL_ERROR_CLOSED) {
+    }
+    CHECK(mlpool_free(pool, a, NULL) == MLPOOL_ERROR_CLOSED && mlpool_alloc(pool, &a, MIB, NULL, "a") == MLPOOL_ERROR_CLOSED);
+    CHECK(!pthread_join(thread, NULL));
+  }
+}
+
 static void test_fork(void) {
   mlpool_pool *pool = create(NULL);
   void *a, *b;
@@ -675,17 +792,33 @@ static const struct {
   const char *name;
   void (*run)(void);
 } tests[] = {
-    {"options", test_options},     {"blocks", test_blocks},
-    {"front", test_front},         {"release", test_release},
-    {"destroyed", test_destroyed}, {"counts", test_counts},
-    {"streams", test_streams},     {"refused sleep", test_refused_sleep},
-    {"reports", test_reports},     {"limits", test_limits},
-    {"sleep", test_sleep},         {"tags", test_tags},
-    {"captures", test_captures},   {"capture ids", test_capture_ids},
-    {"peer", test_peer},           {"per thread", test_per_thread},
-    {"send", test_send},           {"threads", test_threads},
-    {"fork", test_fork},           {"export", test_export},
-    {"processes", test_processes}, {"release beside capture", test_release_beside_capture},
+    {"options", test_options},
+    {"blocks", test_blocks},
+    {"front", test_front},
+    {"release", test_release},
+    {"destroyed", test_destroyed},
+    {"counts", test_counts},
+    {"streams", test_streams},
+    {"refused sleep", test_refused_sleep},
+    {"reports", test_reports},
+    {"limits", test_limits},
+    {"sleep", test_sleep},
+    {"tags", test_tags},
+    {"captures", test_captures},
+    {"capture ids", test_capture_ids},
+    {"peer", test_peer},
+    {"per thread", test_per_thread},
+    {"send", test_send},
+    {"threads", test_threads},
+    {"fork", test_fork},
+    {"export", test_export},
+    {"processes", test_processes},
+    {"release beside capture", test_release_beside_capture},
+    {"plugin", test_plugin},
+    {"captured stream", test_captured_stream},
+    {"sleep beside wake", test_sleep_beside_wake},
+    {"threads at limit", test_threads_at_limit},
+    {"destroy beside free", test_destroy_beside_free},
 };
 
 // wanted reports whether the names, if there are any, include name.
