@@ -13,7 +13,7 @@
  *     mlpool_free(pool, p, stream);
  *
  * All functions may be called from any thread at any time. No function aborts the process or throws.
- * Each returns MLPOOL_OK or the reason why it changed nothing; mlpool_error returns the reason as text.
+ * Each returns MLPOOL_OK or the reason why it changed nothing, unless said below; mlpool_error returns the reason as text.
  * In a child of fork every call fails with MLPOOL_ERROR_FORKED, since CUDA does not work there either.
  *
  * Memory is handed out in stream order, as by cudaMallocAsync: a block is for work that is queued on its
@@ -193,7 +193,8 @@ int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
  * of captures with the same id gets, so a graph may use it whenever it is launched. Captures, one after the
  * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
  * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
- * are freed, and every capture during which one was freed is released too. The graph must not be running then. */
+ * are freed, and every capture during which one was freed is released too. The graph must not be running then. A capture
+ * has ended, or is released, also if the result is an error of the driver, which kept the memory. */
 typedef int (*mlpool_filter)(void *arg, mlpool_stream stream);
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg);
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id);
