@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -118,7 +117,7 @@ func (c *captures) use(id uint64) (*captured, error) {
 		// graph would repeat the wait.
 		o := c.options
 		o.KeepMapped, o.Reuse, o.GCThreshold = true, allocator.ReuseSameStream, 0
-		a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}}, o)
+		a, err := allocator.NewPool(ordered{c.pool.driver, &c.pool.streams}, o)
 		if err != nil {
 			return nil, err
 		}
@@ -328,38 +327,4 @@ func (c *captures) close() error {
 	c.pool.streams.open.Store(0)
 	c.freePostponed()
 	return c.each(allocator.Allocator.Close)
-}
-
-// uncaptured is a driver that orders no work after that of a stream which is being captured, and makes no
-// such stream wait: the graph would contain the wait, or the capture would fail. The pool then takes other
-// memory.
-type uncaptured struct{ lasting }
-
-func (d uncaptured) RecordEvent(event, stream uintptr) error {
-	if d.streams.open.Load() > 0 && !d.lasts(stream) {
-		return errOpen
-	}
-	if captured, err := d.captures(stream); err != nil {
-		return err
-	} else if captured {
-		return errOpen
-	}
-	return d.lasting.RecordEvent(event, stream)
-}
-
-func (d uncaptured) WaitEvent(stream, event uintptr) error {
-	if captured, err := d.captures(stream); err != nil {
-		return err
-	} else if captured {
-		return fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
-	}
-	return d.lasting.WaitEvent(stream, event)
-}
-
-// captures reports whether stream, which exists, is being captured.
-func (d uncaptured) captures(stream uintptr) (bool, error) {
-	if d.streams.open.Load() == 0 {
-		return false, nil
-	}
-	return d.IsCapturing(handleOf(stream))
 }

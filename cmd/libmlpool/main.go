@@ -58,7 +58,7 @@ func newPool(o options) (*pool, error) {
 	p.captures.pool, p.streams.allLast = p, o.streamsLast
 	o.pool.OnOutOfMemory = p.outOfMemory
 	o.pool.Reclaim = p.flush
-	if p.base, err = allocator.NewPool(uncaptured{lasting{d, &p.streams}}, o.pool); err != nil {
+	if p.base, err = allocator.NewPool(ordered{d, &p.streams}, o.pool); err != nil {
 		return nil, err
 	}
 	p.alloc = p.base

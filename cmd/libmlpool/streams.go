@@ -33,14 +33,16 @@ var mayBeGone sync.Map
 
 var errMayBeGone = errors.New("mlpool: the stream may be destroyed")
 
-// lasting is a driver that records events on streams that last. An event of another stream is one that is done.
-type lasting struct {
+// ordered is a driver that orders work by events on streams that last. An event of another stream is one that is done.
+// It orders no work after that of a stream which is being captured, and makes no such stream wait: the graph would contain
+// the wait, or the capture would fail. The pool then takes other memory.
+type ordered struct {
 	*peered
 	streams *streams
 }
 
 // lasts reports whether a stream lasts as long as the pool, as the default streams do. A thread can name only its own.
-func (d lasting) lasts(stream uintptr) bool {
+func (d ordered) lasts(stream uintptr) bool {
 	const legacy = 1 // CU_STREAM_LEGACY; 0 is the default stream
 	if stream <= legacy {
 		return true
@@ -55,25 +57,46 @@ func (d lasting) lasts(stream uintptr) bool {
 // handleOf returns the driver's name of a stream.
 func handleOf(stream uintptr) uintptr { return uintptr(C.entry_handle(C.uintptr_t(stream))) }
 
-func (d lasting) RecordEvent(event, stream uintptr) error {
+var errOpen = fmt.Errorf("mlpool: a capture is open, which a wait would end: %w", errMayBeGone)
+
+func (d ordered) RecordEvent(event, stream uintptr) error {
+	lasts := d.lasts(stream)
 	switch {
 	case d.streams.idle.Load(): // the work that the event marked before is done
 		return nil
-	case d.lasts(stream):
-		return d.Driver.RecordEvent(event, handleOf(stream))
-	case d.streams.waits.Load() == 0:
+	case !lasts && d.streams.open.Load() > 0:
+		return errOpen
+	case !lasts && d.streams.waits.Load() == 0:
 		d.streams.refused.Store(true)
 		return errMayBeGone
+	case !lasts:
+		return d.streams.synchronize(d.peered)
 	}
-	return d.streams.synchronize(d.peered)
+	if captured, err := d.captures(stream); err != nil {
+		return err
+	} else if captured {
+		return errOpen
+	}
+	return d.Driver.RecordEvent(event, handleOf(stream))
 }
 
 // WaitEvent makes the stream of a request wait, which is the calling thread's if it is a thread's default stream.
-func (d lasting) WaitEvent(stream, event uintptr) error {
+func (d ordered) WaitEvent(stream, event uintptr) error {
+	if captured, err := d.captures(stream); err != nil {
+		return err
+	} else if captured {
+		return fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
+	}
 	return d.Driver.WaitEvent(handleOf(stream), event)
 }
 
-var errOpen = fmt.Errorf("mlpool: a capture is open, which a wait would end: %w", errMayBeGone)
+// captures reports whether stream, which exists, is being captured.
+func (d ordered) captures(stream uintptr) (bool, error) {
+	if d.streams.open.Load() == 0 {
+		return false, nil
+	}
+	return d.IsCapturing(handleOf(stream))
+}
 
 // begin counts one more open capture.
 func (s *streams) begin() {

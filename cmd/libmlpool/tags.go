@@ -30,7 +30,7 @@ func (c *captures) tagged(tag string) (*captured, error) {
 	if c.pool.asleep.Load() {
 		return nil, allocator.ErrAsleep
 	}
-	a, err := allocator.NewPool(uncaptured{lasting{c.pool.driver, &c.pool.streams}}, c.options)
+	a, err := allocator.NewPool(ordered{c.pool.driver, &c.pool.streams}, c.options)
 	if err != nil {
 		return nil, err
 	}
