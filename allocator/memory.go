@@ -190,11 +190,11 @@ func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
 }
 
 // makeChunks makes bytes of new memory, for the request's heap to attach. If a call fails, it returns the new chunks to
-// the driver, but those that the driver does not take back. It creates several chunks only if the device has
+// the driver, except those that the driver does not take back. It creates several chunks only if the device has
 // memory for all, as far as the pool knows, so that it does not take memory that others need.
 func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	s := p.space
-	if p.beyondLimit(bytes) {
+	if bytes > 0 && p.beyondLimit(bytes) {
 		return nil, p.passLimit(r)
 	}
 	if p.full || bytes > s.ChunkBytes(bytes, p.reserved) {

@@ -178,6 +178,8 @@ func (c *captures) postpone(e entry, s allocator.Stream) bool {
 
 // freePostponed makes the frees that waited. A capture that begins meanwhile postpones them again.
 func (c *captures) freePostponed() {
+	c.pool.later.Lock()
+	defer c.pool.later.Unlock()
 	c.mu.Lock()
 	due := c.postponed
 	c.postponed = nil

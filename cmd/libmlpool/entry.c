@@ -21,8 +21,8 @@ static pthread_key_t last_error;
 static pthread_key_t thread;
 static _Atomic(uintptr_t) threads;
 
-// tries has how often a thread's request tried again, and drained what front_freed returned when the thread had drained
-// a front to the end.
+// tries has how often a thread's request tried again, and drained what front_returned returned when the thread had
+// drained a front to the end.
 static pthread_key_t tries, drained;
 
 __attribute__((constructor)) static void begin(void) {
@@ -87,15 +87,19 @@ int entry_drain_next(uintptr_t handle, int *next, front_drained *out) {
   uint32_t in_hand;
   if (!f) return 0;
   if (front_drain_next(f, next, out)) return 1;
-  pthread_setspecific(drained, (void *)(uintptr_t)front_freed(f, &in_hand));
+  pthread_setspecific(drained, (void *)(uintptr_t)front_returned(f, &in_hand));
   return 0;
 }
 
-uint32_t entry_in_hand(uintptr_t handle) {
+uint32_t entry_returned(uintptr_t handle, uint32_t *in_hand) {
   front *f = front_of(handle);
-  uint32_t in_hand = 0;
-  if (f) (void)front_freed(f, &in_hand);
-  return in_hand;
+  *in_hand = 0;
+  return f ? front_returned(f, in_hand) : 0;
+}
+
+uint32_t entry_in_hand(uintptr_t handle, uintptr_t stream) {
+  front *f = front_of(handle);
+  return f ? front_in_hand(f, stream) : 0;
 }
 
 int entry_again(uintptr_t handle) {
@@ -103,7 +107,7 @@ int entry_again(uintptr_t handle) {
   front *f = front_of(handle);
   uint32_t in_hand;
   uintptr_t count = (uintptr_t)pthread_getspecific(tries);
-  if (!f || count == MOST || (front_freed(f, &in_hand) == (uintptr_t)pthread_getspecific(drained) && !in_hand)) return 0;
+  if (!f || count == MOST || (front_returned(f, &in_hand) == (uintptr_t)pthread_getspecific(drained) && !in_hand)) return 0;
   pthread_setspecific(tries, (void *)(count + 1));
   return 1;
 }

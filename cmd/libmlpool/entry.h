@@ -34,16 +34,17 @@ int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t byt
 void entry_visit(mlpool_visitor function, uintptr_t arg, const mlpool_region *region);
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
 
-// entry_again reports whether the thread's request, which would fail, is to try again: since the thread last drained the
-// front to the end, other threads freed blocks that had left it before, or they still have some in hand. A request
-// tries again a few times at most.
+// entry_again reports whether the thread's request, which would fail, should try again: since the thread last drained the
+// front to the end, other threads freed blocks that were in hand, or they have some in hand now. A request tries again a
+// few times at most.
 int entry_again(uintptr_t handle);
 
-// The front of a pool: its blocks, stream by stream as front_drain_next does, how many times some are in hand, what
-// requests took from it, and whether it keeps any.
+// The front of a pool: its blocks, stream by stream as front_drain_next does, what front_returned and front_in_hand return,
+// what requests took from it, and whether it keeps any.
 void entry_taken(uintptr_t handle, uint64_t *taken);
 int entry_drain_next(uintptr_t handle, int *next, front_drained *out);
-uint32_t entry_in_hand(uintptr_t handle);
+uint32_t entry_returned(uintptr_t handle, uint32_t *in_hand);
+uint32_t entry_in_hand(uintptr_t handle, uintptr_t stream);
 void entry_front_off(uintptr_t handle);
 void entry_front_on(uintptr_t handle);
 

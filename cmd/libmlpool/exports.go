@@ -167,13 +167,13 @@ func mlpool_go_check_options(list, environment, text *C.char) (result C.int) {
 
 //export mlpool_go_destroy
 func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
-	defer recovered(text, &result)
-	p, err := unregister(uintptr(handle))
-	if err == nil {
-		p.flush()
-		err = p.close()
-	}
-	return fail(text, err)
+	return flushed(handle, text, func(p *pool) error {
+		p.awaitAll() // the front is off
+		if err := unregister(p); err != nil {
+			return err
+		}
+		return p.close()
+	})
 }
 
 //export mlpool_go_alloc

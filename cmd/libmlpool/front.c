@@ -27,9 +27,11 @@ static void lock(spinlock *l) {
 static void unlock(spinlock *l) { atomic_store_explicit(l, 0, memory_order_release); }
 
 // A stream has the blocks that were freed on it.
-typedef struct {
+typedef struct stream_blocks {
   spinlock lock;
   unsigned place;              // in the table
+  uint32_t left, returned;     // times that blocks left, and that the pool had freed them
+  struct stream_blocks *next;  // made before
   _Atomic(uintptr_t) stream;  // changes with the lock held, while there are no blocks
   int count;
   size_t sizes[FRONT_BLOCKS];  // of freed
@@ -59,8 +61,8 @@ struct front {
   shard shards[SHARDS];
   _Atomic(stream_blocks *) streams[STREAMS];
   _Atomic(uint64_t) kept[STREAMS / 64];  // bit i of all: streams[i] may have blocks
+  _Atomic(stream_blocks *) last;  // of all streams, made last
   atomic_int off;
-  uint32_t drained, freed;  // times that blocks left, and that such blocks were freed
   pthread_mutex_t adding;  // of a stream
 };
 
@@ -122,8 +124,14 @@ static void forget(front *f, uintptr_t ptr) {
   unlock(&d->lock);
 }
 
+// in_hand_of returns how many times blocks of a stream are in hand.
+static uint32_t in_hand_of(stream_blocks *s) {
+  uint32_t returned = __atomic_load_n(&s->returned, __ATOMIC_SEQ_CST);
+  return __atomic_load_n(&s->left, __ATOMIC_SEQ_CST) - returned;
+}
+
 // add_stream returns new blocks of a stream, locked. If no place is free they take that of another stream, which
-// may be destroyed, without blocks. If all streams have some, it returns NULL.
+// may be destroyed, without blocks and with none in hand. If all streams have some, it returns NULL.
 static stream_blocks *add_stream(front *f, uintptr_t stream) {
   size_t first = hash(stream) >> 54;
   for (unsigned k = 0; k < PROBES; k++) {
@@ -135,11 +143,13 @@ static stream_blocks *add_stream(front *f, uintptr_t stream) {
       s->place = place;
       s->stream = stream;
       lock(&s->lock);
+      s->next = f->last;
+      atomic_store(&f->last, s);
       atomic_store_explicit(&f->streams[place], s, memory_order_release);
       return s;
     }
     lock(&s->lock);
-    if (!s->count) return s->stream = stream, s;
+    if (!s->count && !in_hand_of(s)) return s->stream = stream, s;
     unlock(&s->lock);
   }
   return NULL;
@@ -220,10 +230,10 @@ static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[pl
 static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
 
 // empty moves the blocks of a stream, whose lock is held, to out.
-static void empty(front *f, stream_blocks *s, front_drained *out) {
-  out->freed = &f->freed;
+static void empty(stream_blocks *s, front_drained *out) {
+  out->returned = &s->returned;
   if (!(out->count = s->count)) return;
-  __atomic_fetch_add(&f->drained, 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&s->left, s->left + 1, __ATOMIC_SEQ_CST);
   memcpy(out->blocks, s->freed, (size_t)s->count * sizeof *s->freed);
   s->count = 0;
 }
@@ -232,10 +242,21 @@ static void forget_all(front *f, const front_drained *out) {
   for (int i = 0; i < out->count; i++) forget(f, out->blocks[i].ptr);
 }
 
-uint32_t front_freed(front *f, uint32_t *in_hand) {
-  uint32_t freed = __atomic_load_n(&f->freed, __ATOMIC_SEQ_CST);
-  *in_hand = __atomic_load_n(&f->drained, __ATOMIC_SEQ_CST) - freed;
-  return freed;
+uint32_t front_returned(front *f, uint32_t *in_hand) {
+  uint32_t returned = 0;
+  *in_hand = 0;
+  for (stream_blocks *s = atomic_load(&f->last); s; s = s->next) {
+    returned += __atomic_load_n(&s->returned, __ATOMIC_SEQ_CST);
+    *in_hand += in_hand_of(s);
+  }
+  return returned;
+}
+
+uint32_t front_in_hand(front *f, uintptr_t stream) {
+  stream_blocks *s = find_stream(f, stream);
+  if (!s) return 0;
+  unlock(&s->lock);
+  return in_hand_of(s);
 }
 
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out) {
@@ -246,7 +267,7 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, 
   int i = f->off ? -1 : s->count - 1;
   while (i >= 0 && (s->sizes[i] != size || s->tags[i] != tag)) i--;
   if (i < 0) {
-    empty(f, s, out);
+    empty(s, out);
     unlock(&s->lock);
     return forget_all(f, out), 0;
   }
@@ -285,7 +306,7 @@ int front_give(front *f, front_block *b, front_drained *out) {
   if (result != FRONT_KEPT) return result;
   stream_blocks *s = stream_of(f, b->stream);
   if (!s) return forget(f, b->ptr), FRONT_LIVE;
-  if (s->count == FRONT_BLOCKS) empty(f, s, out);
+  if (s->count == FRONT_BLOCKS) empty(s, out);
   int last = s->count++;
   s->freed[last] = *b;
   s->sizes[last] = block.size;
@@ -306,8 +327,8 @@ int front_drain_next(front *f, int *next, front_drained *out) {
     place += (unsigned)__builtin_ctzll(rest);
     stream_blocks *s = atomic_load(&f->streams[place++]);
     lock(&s->lock);
+    empty(s, out);
     atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
-    empty(f, s, out);
     unlock(&s->lock);
     forget_all(f, out);
     *next = (int)place;

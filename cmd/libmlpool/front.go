@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,21 @@ import (
 type refused struct {
 	mu     sync.Mutex
 	blocks []C.front_block
+	any    atomic.Bool
+}
+
+// again makes the frees once more.
+func (r *refused) again(p *pool) {
+	p.later.Lock()
+	defer p.later.Unlock()
+	r.mu.Lock()
+	blocks := r.blocks
+	r.blocks = nil
+	r.any.Store(false)
+	r.mu.Unlock()
+	for i := range blocks {
+		p.freeLater(&blocks[i])
+	}
 }
 
 // released makes the frees on s frees on the default stream: the work on s is done, and s may be destroyed.
@@ -42,6 +58,7 @@ func (p *pool) freeLater(b *C.front_block) {
 	}
 	p.refused.mu.Lock()
 	p.refused.blocks = append(p.refused.blocks, *b)
+	p.refused.any.Store(true)
 	p.refused.mu.Unlock()
 }
 
@@ -50,33 +67,54 @@ func (p *pool) freeAll(d *C.front_drained) {
 	if d.count == 0 {
 		return
 	}
+	defer atomic.AddUint32((*uint32)(d.returned), 1)
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
 	}
-	atomic.AddUint32((*uint32)(d.freed), 1)
 }
 
-// awaitFrees reports whether a request that would fail is to try again, since other threads have, or had, blocks in
-// hand that the program freed before. It waits for them.
+// awaitFrees reports whether a request that would fail should try again, since other threads have, or had, blocks in
+// hand. It first waits for them, but not for long.
 func (p *pool) awaitFrees() bool {
-	const wait, most = 20 * time.Microsecond, 20 * time.Millisecond
+	const most = 20 * time.Millisecond
 	if C.entry_again(p.handle) == 0 {
 		return false
 	}
-	for waited := time.Duration(0); waited < most && C.entry_in_hand(p.handle) > 0; waited += wait {
-		time.Sleep(wait)
-	}
+	var inHand C.uint32_t
+	start := time.Now()
+	all := C.entry_returned(p.handle, &inHand) + inHand
+	await(func() bool {
+		return int32(C.entry_returned(p.handle, &inHand)-all) >= 0 || time.Since(start) > most
+	})
 	return true
+}
+
+// awaitStream waits until no block that was freed on s is in hand.
+func (p *pool) awaitStream(s allocator.Stream) {
+	await(func() bool { return C.entry_in_hand(p.handle, C.uintptr_t(s)) == 0 })
+}
+
+// awaitAll waits until no block is in hand, while the front keeps none.
+func (p *pool) awaitAll() {
+	var inHand C.uint32_t
+	await(func() bool { C.entry_returned(p.handle, &inHand); return inHand == 0 })
+}
+
+// await waits until done returns true. What it waits for usually takes less than a microsecond.
+func await(done func() bool) {
+	for looks := 0; !done(); looks++ {
+		if looks < 100 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
 }
 
 // flush frees all blocks that the front kept.
 func (p *pool) flush() {
-	p.refused.mu.Lock()
-	again := p.refused.blocks
-	p.refused.blocks = nil
-	p.refused.mu.Unlock()
-	for i := range again {
-		p.freeLater(&again[i])
+	if p.refused.any.Load() {
+		p.refused.again(p)
 	}
 	var d C.front_drained
 	for next := C.int(0); C.entry_drain_next(p.handle, &next, &d) != 0; {

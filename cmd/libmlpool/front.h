@@ -21,10 +21,11 @@ typedef struct {
   uint32_t index;
 } front_block;
 
-// Blocks that left a front, for the pool to free. If there are any, whoever has freed them adds 1 to *freed.
+// Blocks that left a front together. They are in hand until the pool has freed them: if there are any, whoever frees
+// them then adds 1 to *returned.
 typedef struct {
   int count;
-  uint32_t *freed;
+  uint32_t *returned;
   front_block blocks[FRONT_BLOCKS];
 } front_drained;
 
@@ -57,9 +58,10 @@ int front_give(front *f, front_block *b, front_drained *out);
 // is one. The front forgets them. It advances *next.
 int front_drain_next(front *f, int *next, front_drained *out);
 
-// front_freed returns how many times blocks that had left the front were freed, and sets *in_hand to how many times
-// they will be.
-uint32_t front_freed(front *f, uint32_t *in_hand);
+// front_returned returns how many times blocks have been freed that had left the front, and sets *in_hand to how many
+// times blocks are in hand. front_in_hand returns that number for the blocks of one stream.
+uint32_t front_returned(front *f, uint32_t *in_hand);
+uint32_t front_in_hand(front *f, uintptr_t stream);
 
 // front_taken adds to taken, by class, how many blocks requests got so far. Each was freed and allocated without
 // the pool's knowledge.

@@ -35,6 +35,7 @@ type pool struct {
 	most   int64            // reserved bytes that the options allow; 0: any
 
 	changing sync.Mutex // held while the pool sleeps or wakes, or its limit changes
+	later    sync.Mutex // held while frees are made that waited
 
 	blocks   table
 	captures captures
@@ -134,7 +135,7 @@ func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, e
 		from = c.alloc
 	}
 	b, err := p.allocateFrom(from, r)
-	if err != nil && !r.try && errors.Is(err, errMayBeGone) {
+	if err != nil && !r.try && errors.Is(err, errMayBeGone) && p.streams.open.Load() == 0 {
 		b, err = p.allocateWaiting(from, r)
 	}
 	p.streams.done()
@@ -223,6 +224,7 @@ func (p *pool) recordStream(addr uintptr, index uint32, s allocator.Stream) erro
 }
 
 func (p *pool) releaseStream(s allocator.Stream) error {
+	p.awaitStream(s)
 	err := p.each(func(a allocator.Allocator) error {
 		r, ok := allocator.As[allocator.StreamReleaser](a)
 		if !ok {
@@ -231,6 +233,8 @@ func (p *pool) releaseStream(s allocator.Stream) error {
 		return r.ReleaseStream(s)
 	})
 	if err == nil {
+		p.later.Lock()
+		defer p.later.Unlock()
 		p.captures.released(s)
 		p.refused.released(s)
 	}
@@ -344,16 +348,15 @@ func register(p *pool) (handle uintptr) {
 	return uintptr(len(all))
 }
 
-// unregister makes a handle invalid and returns its pool.
-func unregister(handle uintptr) (*pool, error) {
+// unregister makes the handle of p invalid.
+func unregister(p *pool) error {
 	pools.mu.Lock()
 	defer pools.mu.Unlock()
-	p, err := open(handle)
-	if err != nil {
-		return nil, err
-	}
 	all := append([]*pool(nil), *pools.all.Load()...)
-	all[handle-1] = nil
+	if all[p.handle-1] == nil {
+		return allocator.ErrClosed
+	}
+	all[p.handle-1] = nil
 	pools.all.Store(&all)
-	return p, nil
+	return nil
 }

@@ -25,7 +25,7 @@ type streams struct {
 	idle    atomic.Bool  // the program destroys the pool, so all work is done
 
 	open      atomic.Int32 // captures that have begun and not ended
-	beginning sync.RWMutex // held while open rises and, to read, while a call waits for the device
+	beginning sync.RWMutex // held while open rises and, to read, during what would spoil a capture: events and waits for the device
 }
 
 // mayBeGone has streams of PyTorch that others created, and so may destroy.
@@ -57,9 +57,17 @@ func (d ordered) lasts(stream uintptr) bool {
 // handleOf returns the driver's name of a stream.
 func handleOf(stream uintptr) uintptr { return uintptr(C.entry_handle(C.uintptr_t(stream))) }
 
-var errOpen = fmt.Errorf("mlpool: a capture is open, which a wait would end: %w", errMayBeGone)
+// errOpen is errMayBeGone for a while: until no capture is open.
+var errOpen error = openError{}
+
+type openError struct{}
+
+func (openError) Error() string        { return "mlpool: a capture is open, which a wait would end" }
+func (openError) Is(target error) bool { return target == errMayBeGone }
 
 func (d ordered) RecordEvent(event, stream uintptr) error {
+	d.streams.beginning.RLock()
+	defer d.streams.beginning.RUnlock()
 	lasts := d.lasts(stream)
 	switch {
 	case d.streams.idle.Load(): // the work that the event marked before is done
@@ -70,9 +78,9 @@ func (d ordered) RecordEvent(event, stream uintptr) error {
 		d.streams.refused.Store(true)
 		return errMayBeGone
 	case !lasts:
-		return d.streams.synchronize(d.peered)
+		return d.Synchronize()
 	}
-	if captured, err := d.captures(stream); err != nil {
+	if captured, err := d.isCaptured(stream); err != nil {
 		return err
 	} else if captured {
 		return errOpen
@@ -82,7 +90,9 @@ func (d ordered) RecordEvent(event, stream uintptr) error {
 
 // WaitEvent makes the stream of a request wait, which is the calling thread's if it is a thread's default stream.
 func (d ordered) WaitEvent(stream, event uintptr) error {
-	if captured, err := d.captures(stream); err != nil {
+	d.streams.beginning.RLock()
+	defer d.streams.beginning.RUnlock()
+	if captured, err := d.isCaptured(stream); err != nil {
 		return err
 	} else if captured {
 		return fmt.Errorf("mlpool: stream %#x is being captured into a graph", stream)
@@ -90,8 +100,8 @@ func (d ordered) WaitEvent(stream, event uintptr) error {
 	return d.Driver.WaitEvent(handleOf(stream), event)
 }
 
-// captures reports whether stream, which exists, is being captured.
-func (d ordered) captures(stream uintptr) (bool, error) {
+// isCaptured reports whether stream, which exists, is being captured.
+func (d ordered) isCaptured(stream uintptr) (bool, error) {
 	if d.streams.open.Load() == 0 {
 		return false, nil
 	}

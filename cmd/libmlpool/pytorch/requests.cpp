@@ -204,7 +204,7 @@ void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
   if (code == MLPOOL_ERROR_OUT_OF_MEMORY) {
     std::string advice = b.from == block::of_pool ? mlpool_error() : "";
     if (b.pool == kNoPool) code = borrow(&b, &ptr);
-    if (code != MLPOOL_OK) out_of_memory(b, stack, advice);
+    if (code == MLPOOL_ERROR_OUT_OF_MEMORY) out_of_memory(b, stack, advice);
   }
   check(code);
   if (notes()) note_segments(device, stack);
@@ -270,7 +270,8 @@ int allocator::borrow(block *b, void **ptr) {
   }
   for (Pool pool : lent) {
     b->pool = pool;
-    if (request(b, nullptr, ptr) == MLPOOL_OK) return MLPOOL_OK; // or the MemPool has ended
+    int code = request(b, nullptr, ptr);
+    if (code != MLPOOL_ERROR_OUT_OF_MEMORY && code != MLPOOL_ERROR_INVALID) return code; // invalid: the MemPool has ended
   }
   b->pool = kNoPool;
   return MLPOOL_ERROR_OUT_OF_MEMORY;

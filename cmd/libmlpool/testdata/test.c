@@ -300,7 +300,6 @@ static void test_sleep(void) {
   CHECK(!mlpool_alloc(pool, &b, 1, NULL, "b") && !mlpool_free(pool, b, NULL) && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
-// Threads' default streams have one handle, and are not ordered after each other.
 static void *wake(void *arg) { return (void *)(intptr_t)mlpool_wake(arg); }
 
 // test_sleep_beside_wake has two threads put a pool to sleep and wake it: if it sleeps it hands out no block.
@@ -320,6 +319,7 @@ static void test_sleep_beside_wake(void) {
   CHECK(!mlpool_destroy(pool));
 }
 
+// Threads' default streams have one handle, and are not ordered after each other.
 static mlpool_stream const per_thread = (mlpool_stream)2;
 
 static void *alloc_per_thread(void *arg) {
@@ -734,25 +734,32 @@ static void test_threads(void) {
 
 static atomic_int stop;
 
-static void *poll_stats(void *arg) {
-  while (!stop) stats(arg);
+// take_in_hand takes the free blocks from the front again and again, to free them.
+static void *take_in_hand(void *arg) {
+  mlpool_stats s = {.size = sizeof s};
+  while (!stop) (void)mlpool_get_stats(arg, &s);
   return NULL;
 }
 
-// test_threads_at_limit requests all that a limit allows again and again, while other threads have the free block in
-// hand, to give it back to the pool.
-static void test_threads_at_limit(void) {
-  mlpool_pool *pool = create("max_bytes=67108864");
+// test_in_hand makes calls while other threads have free blocks in hand: requests of all that a limit allows, on two
+// streams in turn, then releases of streams, which are destroyed then, and then the end of the pool.
+static void test_in_hand(void) {
+  mlpool_pool *pool = create("max_bytes=67108864,streams_last=true");
+  mlpool_stream streams[2] = {new_stream(), new_stream()};
   pthread_t threads[2];
+  void *a;
   stop = 0;
-  for (int i = 0; i < 2; i++) CHECK(!pthread_create(&threads[i], NULL, poll_stats, pool));
-  for (int i = 0; i < 200000; i++) {
-    void *a;
-    CHECK(!mlpool_alloc(pool, &a, 64 * MIB, NULL, "a") && !mlpool_free(pool, a, NULL));
+  for (int i = 0; i < 2; i++) CHECK(!pthread_create(&threads[i], NULL, take_in_hand, pool));
+  for (int i = 0; i < 100000; i++) CHECK(!mlpool_alloc(pool, &a, 64 * MIB, streams[i % 2], "a") && !mlpool_free(pool, a, streams[i % 2]));
+  for (int i = 0; i < 5000; i++) {
+    mlpool_stream stream = new_stream();
+    CHECK(!mlpool_alloc(pool, &a, MIB, stream, "a") && !mlpool_free(pool, a, stream) && !mlpool_release_stream(pool, stream));
+    destroy_stream(stream);
   }
+  for (int i = 0; i < 60; i++) CHECK(!mlpool_alloc(pool, &a, (size_t)i << 10, NULL, "a") && !mlpool_free(pool, a, NULL));
+  CHECK(!mlpool_destroy(pool));
   stop = 1;
   for (int i = 0; i < 2; i++) CHECK(!pthread_join(threads[i], NULL));
-  CHECK(!mlpool_destroy(pool));
 }
 
 static void *destroy(void *arg) { return (void *)(intptr_t)mlpool_destroy(arg); }
@@ -817,7 +824,7 @@ static const struct {
     {"plugin", test_plugin},
     {"captured stream", test_captured_stream},
     {"sleep beside wake", test_sleep_beside_wake},
-    {"threads at limit", test_threads_at_limit},
+    {"in hand", test_in_hand},
     {"destroy beside free", test_destroy_beside_free},
 };
 

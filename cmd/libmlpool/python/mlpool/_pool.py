@@ -16,8 +16,9 @@ from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats,
 Tags = Union[str, Iterable[str]]
 
 
-# All functions that pools called when memory was short: a thread may be about to call one that was replaced.
-_callbacks: list[Any] = []
+# The functions that each pool, by its handle, got for when memory is short: a thread may be about to call one that was
+# replaced.
+_callbacks: dict[Optional[int], list[Any]] = {}
 
 
 class Pool:
@@ -47,6 +48,7 @@ class Pool:
     def close(self) -> None:
         """Return all memory to the driver. Live blocks are an Error that names their tags."""
         call("destroy", self._handle)
+        _callbacks.pop(self._handle.value, None)
 
     def alloc(self, size: int, stream: int = 0, tag: Optional[str] = None, alignment: int = 0, separate: bool = False) -> int:
         """Return the address of size bytes for work on stream. tag is for reports; with separate, the memory serves only
@@ -104,7 +106,8 @@ class Pool:
 
         callback = OutOfMemoryCallback(answer) if function else OutOfMemoryCallback(0)
         call("on_out_of_memory", self._handle, callback, None)
-        _callbacks.append(callback)
+        if function:
+            _callbacks.setdefault(self._handle.value, []).append(callback)
 
     def stats(self) -> dict[str, int]:
         """Return the counters as a dict; sizes are in bytes."""
