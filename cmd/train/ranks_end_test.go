@@ -15,9 +15,11 @@ import (
 
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels/collective"
+	"mlpool/kernels/collective/launch"
 )
 
 // TestRanksEnd ends a training on ranks early in every way.
@@ -155,6 +157,68 @@ func TestGiveUp(t *testing.T) {
 	}
 	if !strings.HasPrefix(stderr[0].String(), "train: "+facts.Error+"\n") {
 		t.Errorf("rank 0 says %q", &stderr[0])
+	}
+}
+
+// TestSlowLeave has rank 0's run end at once and rank 1 leave late: rank 0 waits, and does not give up.
+func TestSlowLeave(t *testing.T) {
+	port := freePort(t)
+	process := func(rank int) launch.Process {
+		return launch.Process{Rank: rank, Size: 2, Address: "127.0.0.1:" + port, OneHost: true, Secret: strings.Repeat("x", 20), Within: patience}
+	}
+	left := make(chan error, 1)
+	go func() {
+		w, err := launch.Rendezvous(t.Context(), process(1), patience)
+		if err == nil {
+			<-w.Ended()
+			time.Sleep(300 * time.Millisecond)
+			err = w.Leave(nil)
+		}
+		left <- err
+	}()
+	r := &ranks.Ranks{Silence: patience, EndWithin: 100 * time.Millisecond}
+	r.GiveUp = func() { t.Error("rank 0 gives up") }
+	full := errors.New("the disk is full")
+	err := r.Together(t.Context(), process(0), io.Discard, func(io.Writer) error {
+		r.World.End(full)
+		return full
+	})
+	if theirs := <-left; !errors.Is(err, full) || theirs == nil || theirs.Error() != full.Error() {
+		t.Errorf("the ranks end with %v and %v", err, theirs)
+	}
+}
+
+// TestEndAfterEpoch ends rank 1 after an epoch that is no better than the one before, while rank 0 prints its line. The
+// weights of the epoch before are saved, which are the best.
+func TestEndAfterEpoch(t *testing.T) {
+	path, logDir := traintest.WriteConfig(t, "cpu", "", "num_epochs = 3", "num_epochs = 4", "learning_rate = 0.5", "learning_rate = 1e-30")
+	group, port := collective.NewLocal(2), freePort(t)
+	var all sync.WaitGroup
+	var other *launch.World
+	for rank := range group {
+		vars := mpirun(rank, 2, port)
+		r := localRank(func(name string) string { return vars[name] }, group[rank], nil)
+		var stdout io.Writer = io.Discard
+		if connect := r.Connect; rank == 1 {
+			r.Connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
+				other = w
+				return connect(ctx, w)
+			}
+		} else {
+			stdout = &traintest.OnText{Text: "epoch 2/4", Do: func() {
+				other.End(errors.New("killed"))
+				for group[0].Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+			}}
+		}
+		all.Go(func() { runCommand(context.Background(), r, []string{path}, stdout, io.Discard) })
+	}
+	all.Wait()
+	for _, file := range []string{rundir.WeightsFile, rundir.BestFile} {
+		if saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, logDir), file)); err != nil || saved.Epoch != 1 {
+			t.Errorf("%s has the weights of epoch %d: %v", file, saved.Epoch, err)
+		}
 	}
 }
 

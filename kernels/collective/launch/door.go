@@ -102,13 +102,14 @@ func (d *door) accept(ctx context.Context, l net.Listener, secret string) {
 // heard returns the hello of a caller that knows the secret.
 func (p *peer) heard(ctx context.Context, secret string) (hello message, err error) {
 	forget := p.hurry(ctx)
+	defer func() { err = errors.Join(err, forget()) }()
 	if err := p.greet(secret, false); err != nil {
 		return hello, err
 	}
 	if hello, err = p.read(maxHello); err == nil && hello.Kind != "hello" {
 		err = errNoMessage
 	}
-	return hello, errors.Join(err, forget())
+	return hello, err
 }
 
 // hurry limits reads and writes to greetWithin, and ends them when ctx is done, until forget is

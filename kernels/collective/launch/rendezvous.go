@@ -214,6 +214,7 @@ func (w *World) dialOnce(ctx context.Context) error {
 // rank 0 ends this rank.
 func (w *World) meet(ctx context.Context, p *peer) error {
 	forget := p.hurry(ctx)
+	defer func() { _ = forget() }() // of a peer that is not met
 	switch err := p.greet(w.Secret, true); {
 	case errors.As(err, new(*versionError)):
 		return &notThereError{fmt.Errorf("%w listens there: start all ranks from one build", err), true}

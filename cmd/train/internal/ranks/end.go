@@ -14,7 +14,7 @@ const (
 	// endWithin is how long a rank may take to end after another one has. It may never end by itself: memory
 	// of a rank that is gone may be an error on the GPU, or NCCL may wait.
 	endWithin = 5 * time.Second
-	// writeWithin is how long it may also write to the folder of the run.
+	// writeWithin is how long it may also write its files, and then note how it ended.
 	writeWithin = 10 * time.Minute
 )
 
@@ -41,7 +41,7 @@ func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 		fmt.Fprintf(stderr, "train: %s\n", text.OneLine(reason.Error()))
 	}
 	if locked && r.conclude != nil {
-		defer time.AfterFunc(r.EndWithin, r.GiveUp).Stop() // the file system may not answer
+		defer time.AfterFunc(writeWithin, r.GiveUp).Stop() // the file system may not answer
 		if err := r.conclude(reason); err != nil {
 			fmt.Fprintf(stderr, "train: %s\n", text.OneLine(err.Error()))
 		}
@@ -82,7 +82,16 @@ func (r *Ranks) ConcludeBy(f func(reason error) error) {
 	}
 }
 
-// Write begins a write to the folder of the run, until done is called.
+// Conclude begins a write that notes how the run ended, until done is called. Nothing else notes it.
+func (r *Ranks) Conclude() (done func()) {
+	done = r.Write()
+	if r != nil {
+		r.conclude = nil
+	}
+	return done
+}
+
+// Write begins a write of a file of the run, until done is called.
 func (r *Ranks) Write() (done func()) {
 	if r == nil {
 		return func() {}

@@ -2,12 +2,14 @@ package ranks
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"mlpool/internal/must"
 	"mlpool/kernels/collective/launch"
 )
 
@@ -55,6 +57,28 @@ func TestOverdue(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestConclude has another rank end while this one's run hangs. What notes the end may take long.
+func TestConclude(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := launch.Rendezvous(t.Context(), launch.Process{Size: 1}, time.Second)
+		must.OK(t, err)
+		gaveUp, concluded := make(chan struct{}), false
+		r := &Ranks{World: w, EndWithin: endWithin, GiveUp: sync.OnceFunc(func() { close(gaveUp) })}
+		r.ConcludeBy(func(error) error {
+			time.Sleep(writeWithin - time.Second)
+			concluded = true
+			return nil
+		})
+		must.OK(t, w.End(errors.New("rank 1 is gone")))
+		go r.ended(nil, io.Discard)
+		<-gaveUp
+		if !concluded {
+			t.Error("the process gives up while it notes the end")
+		}
+		synctest.Wait()
+	})
 }
 
 func TestRanksNeedGPUs(t *testing.T) {

@@ -40,7 +40,7 @@ type Ranks struct {
 	GiveUp    func()
 	EndWithin time.Duration
 
-	// disk is held during writes to the run's folder, so that GiveUp does not interrupt one. It also
+	// disk is held during writes of the run's files, so that GiveUp does not interrupt one. It also
 	// guards conclude, which notes in the folder how the run ended; nil: there is nothing to note.
 	disk     sync.Mutex
 	conclude func(reason error) error
@@ -100,12 +100,12 @@ func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.
 		fmt.Fprintf(stderr, "train: %s\n", warning)
 	}
 	done := make(chan struct{})
-	defer close(done)
 	go r.ended(done, stderr)
 	if process.Rank != 0 {
 		stderr = io.Discard
 	}
 	err = f(stderr)
+	close(done) // to leave takes a bounded time
 	if r.allEnd(err) {
 		return reportedByRank0(process, errors.Join(err, r.World.Leave(nil)))
 	}

@@ -9,6 +9,7 @@ import (
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/text"
 )
 
 // checkpoint saves the runner's state in its folder, and its best weights, unless they are saved.
@@ -23,14 +24,8 @@ func (r *runner) checkpoint() error {
 	if err := r.folder.Sync(); err != nil {
 		return err
 	}
-	if r.best.unsaved {
-		if err := r.best.Save(filepath.Join(r.folder.Dir, rundir.BestFile)); err != nil {
-			return err
-		}
-		r.best.unsaved = false
-	}
-	if !last {
-		return nil
+	if err := r.saveBest(); err != nil || !last {
+		return err
 	}
 	c, err := r.state()
 	if err != nil {
@@ -41,6 +36,16 @@ func (r *runner) checkpoint() error {
 	}
 	r.unsaved, r.saved, r.good.Weights = false, true, nil
 	return nil
+}
+
+// saveBest saves what keepBest copied, unless it is saved.
+func (r *runner) saveBest() error {
+	if !r.best.unsaved {
+		return nil
+	}
+	err := r.best.Save(filepath.Join(r.folder.Dir, rundir.BestFile))
+	r.best.unsaved = err != nil
+	return err
 }
 
 // state copies the weights to the host, with the epoch and step that they belong to. Rank 0 does it alone, after all ranks
@@ -57,14 +62,18 @@ func (r *runner) state() (c checkpoint.Checkpoint, err error) {
 
 // keepBest copies the weights to the host after an epoch with the lowest validation loss so far. A
 // comparison, which is about times, keeps none.
-func (r *runner) keepBest(rec rundir.Record) (err error) {
+func (r *runner) keepBest(rec rundir.Record) error {
 	better := r.best.Weights == nil || rec.ValLoss < r.best.loss
 	if r.folder == nil || r.facts.Place > 0 || rec.Interrupted || rec.Diverged > 0 || !better {
 		return nil
 	}
-	r.best.loss, r.best.unsaved = rec.ValLoss, true
-	r.best.Checkpoint, err = r.state()
-	return err
+	c, err := r.state()
+	if err != nil {
+		return err
+	}
+	defer r.ranks.Write()() // since a process that gives up saves it from elsewhere
+	r.best = best{c, rec.ValLoss, true}
+	return nil
 }
 
 // keepGood copies the weights to the host after an epoch that is logged, for the case that a rank fails. It no longer
@@ -75,28 +84,34 @@ func (r *runner) keepGood(rec rundir.Record) (err error) {
 	}
 	c, start := r.best.Checkpoint, time.Now()
 	if c.Epoch != rec.Epoch {
-		c, err = r.state()
+		if c, err = r.state(); err != nil { // a rank may have failed: the last good weights stay
+			return err
+		}
 	}
-	defer r.ranks.Write()() // since a process that gives up saves it from elsewhere
+	defer r.ranks.Write()() // as in keepBest
 	r.good.Checkpoint = c
 	if r.good.costly = 100*milliseconds(time.Since(start)) > rec.TotalMS(); r.good.costly {
 		r.good.Weights = nil
 	}
-	return err
+	return nil
 }
 
-// saveGood saves what keepGood copied, unless the folder has weights as new.
+// saveGood saves what keepGood and keepBest copied, unless the folder has weights as new.
 func (s *session) saveGood() error {
 	var errs []error
 	for _, r := range s.runners {
-		if r.good.Weights == nil {
+		if r.good.Weights == nil && !r.best.unsaved {
 			continue
 		}
-		if err := errors.Join(r.folder.Sync(), r.good.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile))); err != nil {
+		err := r.folder.Sync()
+		if r.good.Weights != nil && err == nil {
+			if err = r.good.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile)); err == nil {
+				r.good.Weights, r.saved = nil, true
+			}
+		}
+		if err = errors.Join(err, r.saveBest()); err != nil {
 			errs = append(errs, s.logError(fmt.Errorf("no checkpoint: %w", err)))
-			continue
 		}
-		r.good.Weights, r.saved = nil, true
 	}
 	return errors.Join(errs...)
 }
@@ -114,7 +129,11 @@ func (s *session) save(r *runner) error {
 func (s *session) saveLast(err error) error {
 	if err != nil && !errors.Is(err, exit.ErrInterrupted) && !exit.IsDiverged(err) {
 		defer s.ranks.Write()()
-		return s.saveGood()
+		lost := s.saveGood()
+		if lost != nil && s.ranks.Parallel() && s.ranks.World.Err() != nil { // which all ranks then end with
+			return errors.Join(lost, s.bar.Print(s.stderr, "train: "+text.OneLine(lost.Error())+"\n"))
+		}
+		return lost
 	}
 	var errs []error
 	for _, r := range s.runners {

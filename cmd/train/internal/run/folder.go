@@ -104,8 +104,7 @@ func (s *session) begin() (err error) {
 
 // finish completes the folders of runs that ended with err.
 func (s *session) finish(end time.Time, err error) error {
-	s.ranks.ConcludeBy(nil)
-	defer s.ranks.Write()()
+	defer s.ranks.Conclude()()
 	for _, r := range s.runners {
 		r.facts.Epochs, r.facts.Segments = r.earlier.start().Epoch+len(compare.Whole(r.records)), r.segments()
 	}

@@ -78,6 +78,7 @@ func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r 
 	}
 	err = s.train(ctx)
 	err = errors.Join(err, s.finish(time.Now(), err))
+	defer s.ranks.Write()()
 	if o.Report != "" {
 		err = errors.Join(err, compare.WriteReport(o.Report, s.finished(), lines))
 	}

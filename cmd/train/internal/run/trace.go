@@ -33,6 +33,7 @@ func (r *runner) newAllocator(b *backend.Backend, cfg configs.Config) (allocator
 
 // writeTraces writes the runners' traces.
 func (s *session) writeTraces() error {
+	defer s.ranks.Write()()
 	var errs []error
 	for _, r := range s.runners {
 		if r.trace != nil {

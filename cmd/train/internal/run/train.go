@@ -156,14 +156,17 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		err = s.ranks.Same(number, r.trainer.Checksum, ctx.Err() != nil)
 	}
 	if err != nil {
+		if s.ranks.Parallel() {
+			rec.Diverged = 0 // the others may know of err alone
+		}
 		return rec, err
 	}
 	s.printEpoch(rec)
-	if err := r.keepBest(rec); err != nil {
-		return rec, err
-	}
 	if err := r.log(rec, losses); err != nil {
 		return rec, s.logError(err)
+	}
+	if err := r.keepBest(rec); err != nil {
+		return rec, err
 	}
 	if err := r.keepGood(rec); err != nil {
 		return rec, err
