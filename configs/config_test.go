@@ -2,6 +2,7 @@ package configs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -135,6 +136,20 @@ func TestParseAllErrors(t *testing.T) {
 	_, err = Parse("t.toml", []byte("[allocator]\nmax_segment_bytes = 1\npreallocate = 2\nmax_bytes = 1\npoison = true"), "train.executor=graph", "train.profile=1")
 	if !errors.As(err, &all) || len(all) != 4 {
 		t.Errorf("four values that exclude others: %v", err)
+	}
+}
+
+// TestParseManyErrors reads a text that is no config: it says so after the first errors.
+func TestParseManyErrors(t *testing.T) {
+	text := strings.Builder{}
+	text.WriteString("[train]\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&text, "key%d = 1\n", i)
+	}
+	_, err := Parse("t.toml", []byte(text.String()))
+	var all Errors
+	if !errors.As(err, &all) || len(all) != mostErrors+1 || all[mostErrors].Error() != "t.toml: more errors follow: is it a config?" {
+		t.Errorf("%d errors: %v", len(all), err)
 	}
 }
 

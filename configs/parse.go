@@ -40,6 +40,9 @@ type Errors []error
 func (e Errors) Error() string   { return errors.Join(e...).Error() }
 func (e Errors) Unwrap() []error { return e }
 
+// mostErrors of a text are listed, since to find the line of one takes as long as to decode the text.
+const mostErrors = 20
+
 func parseFile(name string, text []byte) (c Config, errs Errors) {
 	c = Default()
 	c.name, c.places = name, map[string]string{}
@@ -63,14 +66,17 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 	if err != nil {
 		return c, Errors{fmt.Errorf("%s: %w", name, err)}
 	}
-	failed := map[string]bool{}      // keys, and sections that have no keys
-	for _, path := range md.Keys() { // in the order of the text
-		at := line(&md, places, path)
-		path = path[:min(len(path), 2)] // deeper names are part of the key's value
+	failed := map[string]bool{}       // keys, and sections that have no keys
+	for _, whole := range md.Keys() { // in the order of the text
+		path := whole[:min(len(whole), 2)] // deeper names are part of the key's value
 		section, isTable := values[path[0]].(map[string]any)
 		if failed[path[0]] || failed[path.String()] {
 			continue
 		}
+		if len(errs) == mostErrors {
+			return c, append(errs, fmt.Errorf("%s: more errors follow: is it a config?", name))
+		}
+		at := line(&md, places, whole)
 		switch i := slices.Index(Keys(), path.String()); {
 		case !isSection(path[0]):
 			fail(at, path.String(), unknown(path))

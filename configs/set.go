@@ -70,6 +70,9 @@ func settingValue(text string) (any, error) {
 	if err == nil && len(values) == 1 { // a line break in text could begin another key
 		return values["value"], nil
 	}
+	if err == nil {
+		return nil, errors.New("has more than one value")
+	}
 	var at toml.ParseError
 	if number, _, isNumber := strings.Cut(errorMessage(err, &at), " is out of range for "); isNumber {
 		return tooLarge(number), nil

@@ -53,6 +53,7 @@ func TestSettingErrors(t *testing.T) {
 		"train.bsz=many":                  `-set train.bsz: is "many", want an integer from 1 to 1048576`,
 		"train.bsz=":                      `-set train.bsz: is "", want an integer`,
 		"train.bsz=[1":                    "-set train.bsz: is not TOML: ",
+		"train.bsz='1'\nx=2":              "-set train.bsz: has more than one value",
 		"train.bsz={a=1}":                 "-set train.bsz: is a table, want an integer",
 		`train.device="cpu`:               "-set train.device: is not TOML: ",
 		"train.device=gpu":                `-set train.device: is "gpu", want "auto" or "cuda" or "cpu"`,

@@ -98,9 +98,43 @@ func gunzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	if start, _ := b.Peek(2); len(start) == 2 && start[0] == 0x1f && start[1] == 0x8b {
 		z, err := gzip.NewReader(b)
-		return z, truncatedGzip(err)
+		if err != nil {
+			return nil, truncatedGzip(err)
+		}
+		z.Multistream(false)
+		return &members{b, z}, nil
 	}
 	return b, nil
+}
+
+// members reads the members of a gzip file, between and after which there may be zero bytes, as on tapes.
+type members struct {
+	file *bufio.Reader
+	*gzip.Reader
+}
+
+func (m *members) Read(p []byte) (n int, err error) {
+	for {
+		if n, err = m.Reader.Read(p); err != io.EOF {
+			return n, err
+		}
+		if n > 0 {
+			return n, nil
+		}
+		next := byte(0)
+		for next == 0 {
+			if next, err = m.file.ReadByte(); err != nil {
+				return 0, err
+			}
+		}
+		if err := m.file.UnreadByte(); err != nil {
+			return 0, err
+		}
+		if err := m.Reset(m.file); err != nil {
+			return 0, errors.New("trailing bytes after the gzip")
+		}
+		m.Multistream(false)
+	}
 }
 
 // readN reads n bytes into a buffer that grows with them, so that a short file never costs

@@ -52,6 +52,8 @@ func TestReadImages(t *testing.T) {
 		for name, r := range map[string]io.Reader{
 			"plain":            bytes.NewReader(plain),
 			"gzipped":          bytes.NewReader(zip(plain)),
+			"gzipped, padded":  bytes.NewReader(append(zip(plain), make([]byte, 512)...)),
+			"two gzip members": bytes.NewReader(append(append(zip(plain[:7]), 0, 0), zip(plain[7:])...)),
 			"in small pieces":  iotest.HalfReader(bytes.NewReader(plain)),
 			"EOF with content": iotest.DataErrReader(bytes.NewReader(plain)),
 		} {
@@ -95,7 +97,7 @@ func TestReadErrors(t *testing.T) {
 		{"gzip cut", zip(image)[:len(zip(image))-9], "images: truncated gzip"},
 		{"gzip trailer cut", zip(image)[:len(zip(image))-3], "images: truncated gzip"},
 		{"gzip checksum", flipped, "images: gzip: invalid checksum"},
-		{"gzip trailing bytes", append(zip(image), 1, 2, 3), "images: "},
+		{"gzip trailing bytes", append(zip(image), 1, 2, 3), "images: trailing bytes after the gzip"},
 		{"label 10", idx([]byte{1, 10, 3}, magicLabels, 3), "labels: label 1 is 10, want 0 to 9; of EMNIST the splits digits and mnist have such labels"},
 		{"2^31 labels", idx(nil, magicLabels, 1<<31), "labels: header claims n = 2147483648: over 16777216 bytes in all"},
 		{"labels cut", idx([]byte{1}, magicLabels, 2), "labels: truncated: 1 of 2 bytes of content"},
