@@ -40,6 +40,8 @@ func TestRMM(t *testing.T) {
 			notes: []string{"line 3, the last one, is cut off and left out"}}},
 		"cut off in a pointer": {header + "7,0,allocate,0x1,8,0\n7,0,free,0x,8,0", Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
 			notes: []string{"line 3, the last one, is cut off and left out"}}},
+		"cut off in a stream": {header + "7,0,allocate,0x1,8,0x7f00", Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
+			notes: []string{"line 2, the last one, has no end: it may be cut off"}}},
 		"a gzip cut off": {cut, Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},
 			notes: []string{"the file is cut off after line 2"}}},
 		"two logs": {strings.Repeat(header+"7,0,allocate,0x1,8,0\n", 2), Requests{Streams: 1, Slots: 1, Allocs: 1, Peak: 8, Unfreed: 1, Events: []Event{ev(false, 0, 0, 8)},

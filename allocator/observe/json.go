@@ -20,6 +20,9 @@ func readJSON(in io.Reader, device int) (*Requests, error) {
 	if err := values.Decode(&v); err != nil {
 		return nil, fmt.Errorf("is JSON that cannot be read: %w", err)
 	}
+	if _, err := values.Token(); err != io.EOF {
+		return nil, errors.New("continues after its JSON")
+	}
 	if dict, isDict := v.(map[string]any); isDict && dict["traceEvents"] != nil {
 		return nil, errors.New("is JSON for Perfetto, which is never read: have the trainer write a .csv or a .pickle")
 	}

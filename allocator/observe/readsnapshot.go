@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -190,8 +191,11 @@ func (s *snapshot) choose(held []entry, device int) (chosen, devices int, err er
 		}
 		return device, devices, nil
 	}
+	for i := range s.traces {
+		bytes[i] += 0 // of a device without segments
+	}
 	most := 0
-	for i := range devices {
+	for _, i := range slices.Sorted(maps.Keys(bytes)) {
 		events := 0
 		if i < len(s.traces) {
 			for _, e := range s.of(s.traces[i]) {

@@ -253,7 +253,7 @@ func TestBadSnapshots(t *testing.T) {
 		start + "\x8d" + strings.Repeat("\xff", 8):          "byte 2: 18446744073709551615 bytes are more than any file has",
 		start + "\x8e" + strings.Repeat("\xff", 7) + "\x7f": "byte 2: the file ends in the middle",
 		start + "\x8b\xff\xff\xff\xff":                      "byte 2: the file ends in the middle",
-		start + "Nr\xff\xff\xff\xff":                        "byte 3: memo 4294967295 is more than",
+		start + "Nr\xff\xff\xff\xff":                        "byte 3: memo 4294967295 follows only 0 others",
 		start + "q\x00":                                     "byte 2: the stack is empty",
 		start + "(q\x00":                                    "byte 3: the stack is empty",
 		start + "h\x00":                                     "byte 2: memo 0 is not filled",

@@ -207,6 +207,7 @@ func TestBadFiles(t *testing.T) {
 		"\n\n":                     "is empty",
 		"{\"traceEvents\": []}\n":  "is JSON for Perfetto, which is never read: have the trainer write a .csv or a .pickle",
 		"{\"events\": []}\n":       "is JSON, but not a snapshot of torch.cuda.memory",
+		"[] []":                    "continues after its JSON",
 		"[]":                       "is JSON, but not a snapshot of torch.cuda.memory",
 		"{\"segments\": [":         "is JSON that cannot be read: unexpected EOF",
 		"\n <!DOCTYPE html><html>": "is an HTML page, not a recording: download the file that it shows or links to",

@@ -39,6 +39,8 @@ func readRMM(t *table) (*Requests, error) {
 	for {
 		more, err := t.next()
 		switch {
+		case !more && err == nil && t.in.last != '\n':
+			return note("line %d, the last one, has no end: it may be cut off")
 		case !more && err == nil:
 			return b.done()
 		case slices.Contains(t.record, "Action"):

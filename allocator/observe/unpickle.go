@@ -17,6 +17,7 @@ type unpickler struct {
 	stack []value
 	marks []int       // places of marks on the stack
 	memo  []reference // by number
+	puts  int         // so far
 	ended error       // the file does, in the middle of the pickle
 
 	snapshot
@@ -205,6 +206,9 @@ func (p *unpickler) text(op byte) error {
 	return p.push(value{kind: text, word: p.word(int64(number)), n: int64(number)})
 }
 
+// mostSkipped numbers may be left out before one of the memo: picklers count from 0 on.
+const mostSkipped = 1024
+
 // put stores the value on top of the stack. Python stores a list or dict before it fills it.
 func (p *unpickler) put(op byte) error {
 	number := uint64(len(p.memo))
@@ -218,9 +222,10 @@ func (p *unpickler) put(op byte) error {
 	if err != nil {
 		return err
 	}
-	if number >= uint64(p.bytesRead) {
-		return p.wrong("memo %d is more than %d bytes can have filled", number, p.bytesRead)
+	if number > uint64(p.puts+mostSkipped) {
+		return p.wrong("memo %d follows only %d others", number, p.puts)
 	}
+	p.puts++
 	if missing := int(number) + 1 - len(p.memo); missing > 0 {
 		p.memo = append(p.memo, make([]reference, missing)...)
 	}

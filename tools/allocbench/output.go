@@ -73,12 +73,15 @@ func (o *options) export(stdout io.Writer) error {
 
 // growth is -since.
 func (o options) growth(stdout io.Writer) (*report.Growth, error) {
-	after, _, err := replay.Read(o.trace, o.traceDevice)
+	after, afterDoc, err := replay.Read(o.trace, o.traceDevice)
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := replay.Read(o.since, o.traceDevice)
+	before, beforeDoc, err := replay.Read(o.since, o.traceDevice)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(stdout, "%s\n%s\n", beforeDoc, afterDoc); err != nil {
 		return nil, err
 	}
 	g := explain.Since(filepath.Base(o.since), before, after)

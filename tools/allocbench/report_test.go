@@ -64,7 +64,9 @@ func TestSince(t *testing.T) {
 	for _, args := range [][]string{nil, {"-quick", "-allocator", "tlsf", "-report", page}} {
 		var out bytes.Buffer
 		must.OK(t, run(t.Context(), append([]string{"-trace", after, "-since", before}, args...), &out, io.Discard, nullMachine))
-		const want = `what grew since before.csv, each when most is live: 6.0 MiB -> 12.0 MiB, +6.0 MiB
+		const want = `before.csv: 3 allocations and 0 frees on 1 stream, at most 3 blocks of 6.0 MiB live; 3 never freed are freed at the end
+after.csv: 3 allocations and 1 frees on 1 stream, at most 3 blocks of 12.0 MiB live; 2 never freed are freed at the end
+what grew since before.csv, each when most is live: 6.0 MiB -> 12.0 MiB, +6.0 MiB
      +8.0 MiB     1.0 MiB -> 9.0 MiB     grows
      −4.0 MiB     4.0 MiB -> 0 B         goes
      +2.0 MiB         0 B -> 2.0 MiB     new

@@ -24,7 +24,11 @@ func Print(w io.Writer, p report.Page) error {
 		}
 		m := r.Moments[report.Fullest(r.Moments)]
 		g := m.Gap
-		fmt.Fprintf(&b, "%s, request %.0f: %s reserved = %s live + %s:\n", r.Name, m.MS, text.Bytes(g.Reserved), text.Bytes(g.Live), text.Bytes(g.Reserved-g.Live))
+		at := fmt.Sprintf("request %.0f", m.MS)
+		if r.Over == theRecording {
+			at = "at its end"
+		}
+		fmt.Fprintf(&b, "%s, %s: %s reserved = %s live + %s:\n", r.Name, at, text.Bytes(g.Reserved), text.Bytes(g.Live), text.Bytes(g.Reserved-g.Live))
 		for c := range gap.Causes {
 			if g.Bytes[c] == 0 {
 				continue
