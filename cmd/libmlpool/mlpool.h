@@ -14,7 +14,7 @@
  *
  * All functions may be called from any thread at any time. No function aborts the process or throws.
  * Each returns MLPOOL_OK or the reason why it changed nothing, unless said below; mlpool_error returns the reason as text.
- * In a child of fork every call fails with MLPOOL_ERROR_FORKED, since CUDA does not work there either.
+ * In a child of fork every call fails with MLPOOL_ERROR_FORKED, since Go does not work there, nor CUDA if the parent used it.
  *
  * Memory is handed out in stream order, as by cudaMallocAsync: a block is for work that is queued on its
  * stream from now on, and mlpool_free frees it after the work queued on its stream so far. Nothing waits

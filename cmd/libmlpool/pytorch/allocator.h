@@ -39,7 +39,9 @@ extern "C" int mlpool_torch_request(mlpool_pool *pool, void **ptr, size_t bytes,
 // Of Python, if the process has it, declared as Python.h does.
 struct _ts;
 extern "C" int Py_IsInitialized() __attribute__((weak));
-extern "C" int PyGILState_Check() __attribute__((weak));
+extern "C" _ts *PyThreadState_GetUnchecked() __attribute__((weak)); // from Python 3.13 on
+extern "C" _ts *_PyThreadState_UncheckedGet() __attribute__((weak));
+extern "C" _ts *PyGILState_GetThisThreadState() __attribute__((weak));
 extern "C" _ts *PyEval_SaveThread() __attribute__((weak));
 extern "C" void PyEval_RestoreThread(_ts *) __attribute__((weak));
 
@@ -125,13 +127,20 @@ class spinlock {
 // what such a thread has yet to queue. Destructors of Python's objects call with its lock held.
 class without_gil {
  public:
-  without_gil() : state_(Py_IsInitialized && Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  without_gil() : state_(held() ? PyEval_SaveThread() : nullptr) {}
   ~without_gil() {
     if (state_) PyEval_RestoreThread(state_);
   }
   without_gil(const without_gil &) = delete;
 
  private:
+  // held reports whether this thread runs Python. PyGILState_Check always does so once there was a second interpreter.
+  static bool held() {
+    if (!Py_IsInitialized || !Py_IsInitialized()) return false;
+    _ts *now = PyThreadState_GetUnchecked ? PyThreadState_GetUnchecked() : _PyThreadState_UncheckedGet ? _PyThreadState_UncheckedGet() : nullptr;
+    return now && now == PyGILState_GetThisThreadState();
+  }
+
   _ts *const state_;
 };
 
@@ -179,6 +188,7 @@ struct route {
 struct device_state {
   spinlock counting; // of stats and fraction
   DeviceStats stats{};
+  mlpool_stats reset{}; // the pool's when resetAccumulatedStats was called
   std::mutex mutex;
   std::map<Pool, private_pool> pools;
   std::shared_mutex filtering; // of routes, taken before mutex
@@ -312,7 +322,8 @@ class allocator final : public later<CUDAAllocator> {
   Stack stack_for(RecordContext level) const;
   bool notes() const { return history_.on || tracked_; } // somebody wants to hear of events
   void note(TraceEntry::Action action, DeviceIndex device, size_t addr, size_t bytes, cudaStream_t stream, Pool pool, const Stack &stack);
-  void note_segments(DeviceIndex device, const Stack &stack);
+  void begin_notes();
+  void note_segments(DeviceIndex device, const Stack &stack, bool tell = true);
   std::vector<SegmentInfo> segments_of(DeviceIndex device, const Pool *pool); // all pools if it is null
   void add_loans(std::vector<SegmentInfo> &all, const std::unordered_map<void *, block> &live, DeviceIndex device, const Pool *pool);
   void count(const block &b, int sign);
@@ -327,7 +338,7 @@ class allocator final : public later<CUDAAllocator> {
   std::vector<OutOfMemoryObserver> oom_observers_;
   std::vector<AllocatorTraceTracker> trackers_;
   std::atomic<bool> tracked_{false};
-  std::atomic<bool> initialized_{false}, enabled_{true};
+  std::atomic<bool> initialized_{false}, enabled_{!getenv("PYTORCH_NO_CUDA_MEMORY_CACHING")};
   int count_ = 0; // of devices
 };
 

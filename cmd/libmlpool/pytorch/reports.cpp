@@ -47,6 +47,13 @@ Stats active(Stats stats, const size_t (&waiting)[2]) {
   return stats;
 }
 
+// keep_peaks sets kept to now, with the larger peaks.
+template <class Stats>
+void keep_peaks(Stats &kept, Stats now) {
+  for (int type : {kAll, kSmallPool, kLargePool}) now[type].peak = std::max(now[type].peak, kept[type].peak);
+  kept = now;
+}
+
 // entry makes a TraceEntry; versions differ in the arguments.
 template <class Entry>
 Entry entry(typename Entry::Action action, DeviceIndex device, size_t addr, size_t bytes, cudaStream_t stream, Pool pool, Stack stack) {
@@ -261,32 +268,34 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
   set_parts(s.segment, whole);
   set_parts(s.inactive_split, split);
   set_parts(s.inactive_split_bytes, split_bytes);
-  s.num_sync_all_streams = now.host_waits;
-  s.num_device_alloc = now.driver_mallocs;
-  s.num_device_free = now.driver_frees;
+  s.num_sync_all_streams = now.host_waits - d.reset.host_waits;
+  s.num_device_alloc = now.driver_mallocs - d.reset.driver_mallocs;
+  s.num_device_free = now.driver_frees - d.reset.driver_frees;
   s.max_split_size = -1;
-  DeviceStats result = s;
-  result.active = active(s.allocation, waiting);
-  result.active_bytes = active(s.allocated_bytes, waiting_bytes);
-  return result;
+  keep_peaks(s.active, active(s.allocation, waiting));
+  keep_peaks(s.active_bytes, active(s.allocated_bytes, waiting_bytes));
+  return s;
 }
 
 namespace {
 
 template <class F>
 void each_stat(DeviceStats &s, F f) {
-  for (auto *stats :
-       {&s.allocation, &s.segment, &s.inactive_split, &s.allocated_bytes, &s.reserved_bytes, &s.inactive_split_bytes, &s.requested_bytes})
+  for (auto *stats : {&s.allocation, &s.segment, &s.active, &s.inactive_split, &s.allocated_bytes, &s.reserved_bytes, &s.active_bytes,
+                      &s.inactive_split_bytes, &s.requested_bytes})
     for (auto &stat : *stats) f(stat);
 }
 
 } // namespace
 
 void allocator::resetAccumulatedStats(DeviceIndex device) {
+  mlpool_stats now = {sizeof now};
+  if (mlpool_pool *p = pool_at(device, false)) check(mlpool_get_stats(p, &now));
   device_state &d = of(device);
   std::lock_guard<spinlock> lock(d.counting);
   each_stat(d.stats, [](auto &stat) { stat.reset_accumulated(); });
   d.stats.num_alloc_retries = d.stats.num_ooms = 0;
+  d.reset = now;
 }
 
 void allocator::resetPeakStats(DeviceIndex device) {
@@ -298,6 +307,11 @@ void allocator::resetPeakStats(DeviceIndex device) {
 }
 
 void allocator::cacheInfo(DeviceIndex device, size_t *largest) {
+  if (!*largest) { // as PyTorch's own begins, for cuDNN, which takes no larger workspace
+    c10::cuda::CUDAGuard guard(device);
+    size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));
+  }
   for (const SegmentInfo &s : segments_of(device, nullptr))
     for (const BlockInfo &b : s.blocks)
       if (!b.active) *largest = std::max(*largest, b.size);
@@ -323,7 +337,11 @@ SnapshotInfo allocator::snapshot(Pool pool, bool events) {
   auto microseconds = [&](auto &time) { time.t_ = unix_time(time.approx_t_) / 1000; };
   for (int i = 0; i < std::min(count_, kDevices); i++) {
     auto device = static_cast<DeviceIndex>(i);
-    for (SegmentInfo &s : segments_of(device, pool == kNoPool ? nullptr : &pool)) all.segments.push_back(std::move(s));
+    size_t active = 0;
+    for (SegmentInfo &s : segments_of(device, pool == kNoPool ? nullptr : &pool)) {
+      active += s.active_size;
+      all.segments.push_back(std::move(s));
+    }
     auto &trace = all.device_traces.emplace_back();
     if (!events) continue;
     {
@@ -331,7 +349,7 @@ SnapshotInfo allocator::snapshot(Pool pool, bool events) {
       for (const TraceEntry &e : history_.events[i]) trace.push_back(e);
     }
     for (TraceEntry &e : trace) microseconds(e.time_);
-    if (history_.on) note(TraceEntry::SNAPSHOT, device, 0, 0, nullptr, kNoPool, nullptr);
+    if (history_.on) note(TraceEntry::SNAPSHOT, device, 0, active, nullptr, kNoPool, nullptr);
   }
   std::lock_guard<std::mutex> lock(history_.mutex);
   for (const auto &a : history_.annotations) all.external_annotations.push_back(a);
@@ -355,6 +373,7 @@ void allocator::record(bool on, CreateContextFn gather, size_t most, RecordConte
     auto known = std::find_if(std::begin(names), std::end(names), [&](auto &n) { return action == n.first; });
     if (known != std::end(names)) skipped.insert(known->second);
   }
+  if (on) begin_notes();
   {
     std::lock_guard<std::mutex> lock(history_.mutex);
     history_.gather = on ? gather : nullptr;
@@ -367,7 +386,12 @@ void allocator::record(bool on, CreateContextFn gather, size_t most, RecordConte
     }
     history_.on = on;
   }
-  for (int i = 0; on && i < std::min(count_, kDevices); i++) note_segments(static_cast<DeviceIndex>(i), nullptr);
+}
+
+// begin_notes makes the segments of now those that events tell of from then on, unless somebody wants to hear of events
+// already.
+void allocator::begin_notes() {
+  for (int i = 0; !notes() && i < std::min(count_, kDevices); i++) note_segments(static_cast<DeviceIndex>(i), nullptr, false);
 }
 
 // stack_for gathers a stack if recordHistory wants one for events of a level. No lock is held: it may take Python's.
@@ -395,8 +419,8 @@ void allocator::note(TraceEntry::Action action, DeviceIndex device, size_t addr,
   while (events.size() > history_.most) events.pop_front();
 }
 
-// note_segments records what the pool mapped and unmapped since its last call.
-void allocator::note_segments(DeviceIndex device, const Stack &stack) {
+// note_segments records what the pool mapped and unmapped since its last call, and tells of it if tell is set.
+void allocator::note_segments(DeviceIndex device, const Stack &stack, bool tell) {
   mlpool_pool *p = pool_at(device, false);
   mlpool_stats s = {sizeof s};
   if (!p) return;
@@ -418,6 +442,7 @@ void allocator::note_segments(DeviceIndex device, const Stack &stack) {
   ranges before[2];
   for (int mapped : {0, 1}) before[mapped] = std::exchange(history_.segments[device][mapped], now[mapped]);
   one.unlock();
+  if (!tell) return;
   for (int mapped : {0, 1}) {
     for (auto [addr, bytes] : without(before[mapped], now[mapped]))
       note(mapped ? TraceEntry::SEGMENT_UNMAP : TraceEntry::SEGMENT_FREE, device, addr, bytes, nullptr, kNoPool, stack);
@@ -453,6 +478,7 @@ void allocator::attachOutOfMemoryObserver(OutOfMemoryObserver observer) {
 }
 
 void allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker) {
+  begin_notes();
   std::lock_guard<std::mutex> lock(observers_);
   trackers_.push_back(std::move(tracker));
   tracked_ = true;

@@ -325,6 +325,7 @@ void allocator::free(void *ptr, const block &b) {
   count(b, -1);
   if (notes()) {
     Stack stack = stack_for(RecordContext::ALL);
+    if (!stack) stack = b.stack;
     for (auto action : {TraceEntry::FREE_REQUESTED, TraceEntry::FREE_COMPLETED})
       note(action, b.device, reinterpret_cast<size_t>(ptr), b.requested, b.stream, b.pool, stack);
   }
@@ -470,16 +471,23 @@ std::shared_ptr<void> allocator::getIpcDevPtr(std::string text) {
 
 } // namespace mlpool
 
+// make_current makes an allocator PyTorch's. Tensors may be freed after everything else, so it is never destroyed.
+static void make_current(mlpool::CUDAAllocator *a) {
+  torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(std::shared_ptr<mlpool::CUDAAllocator>(a, [](auto *) {}));
+  c10::SetAllocator(c10::DeviceType::CUDA, a, 1); // torch.accelerator reads it; PyTorch's own has priority 0
+}
+
 // mlpool_torch_install makes the pool PyTorch's allocator. It returns null, or an error.
 extern "C" __attribute__((visibility("default"))) const char *mlpool_torch_install() {
   static std::string error;
   try {
-    // Tensors may be freed after everything else, so the object is never destroyed.
-    pthread_atfork(nullptr, nullptr, [] { mlpool::forked = true; });
+    static mlpool::CUDAAllocator *const native = c10::cuda::CUDACachingAllocator::get();
+    pthread_atfork(nullptr, nullptr, [] {
+      mlpool::forked = true;
+      if (!mlpool::instance->initialized()) make_current(native); // CUDA works in this child, but Go does not
+    });
     mlpool::instance = new mlpool::allocator;
-    std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> shared(mlpool::instance, [](auto *) {});
-    torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(shared);
-    c10::SetAllocator(c10::DeviceType::CUDA, mlpool::instance, 1); // torch.accelerator reads it; PyTorch's own has priority 0
+    make_current(mlpool::instance);
     return nullptr;
   } catch (const std::exception &e) {
     error = e.what();

@@ -167,6 +167,8 @@ SCRIPT = """
 import os, pickle, sys
 import beside
 class Here: pass
+class Annotated: x: int
+assert Annotated.__annotations__ == {"x": int}
 assert type(pickle.loads(pickle.dumps(Here()))) is Here and __name__ == "__main__" and sys.modules["__main__"].Here is Here
 print(os.path.basename(__file__), sys.argv[1:], beside.installed)
 """
@@ -259,6 +261,8 @@ class TestTorch(unittest.TestCase):
         self.assertEqual((made[0], err.getvalue()), (made[1], "mlpool: compiling for PyTorch 9.9, once\n"))
         with open(made[0]) as f, open(at("calls")) as calls:
             self.assertEqual((f.read(), calls.read()), ("made\n", "call\n"))
+        os.unlink(made[0] + ".lock")
+        self.assertEqual((_class.compiled(torch), os.path.exists(made[0] + ".lock")), (made[0], False))  # a folder may be read-only
         torch.version.git_version = "y"
         with contextlib.redirect_stderr(io.StringIO()):
             self.assertNotEqual(_class.compiled(torch), made[0])

@@ -353,6 +353,18 @@ def fork_before_cuda():
     assert total == 100 * 64 * 63 / 2
 
 
+@test
+def fork_uses_cuda():
+    """A child of fork uses CUDA, which its parent has not: on PyTorch's own allocator."""
+    import os
+    mlpool, torch = install()
+    child = os.fork()
+    if child == 0:
+        right = torch.ones(MIB, device="cuda").sum().item() == MIB
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0 and torch.ones(MIB, device="cuda").sum().item() == MIB
+
+
 def add_one(tensors, answers):
     """Add 1 to a tensor of another process."""
     mlpool, torch = install()

@@ -23,7 +23,7 @@ import mlpool
 def run_script(path: str) -> None:
     """Run a file as python does: as __main__, with the file's folder first in sys.path."""
     with io.open_code(os.path.abspath(path)) as f:
-        code = compile(f.read(), path, "exec")
+        code = compile(f.read(), path, "exec", dont_inherit=True)
     main = types.ModuleType("__main__")
     main.__file__ = os.path.abspath(path)
     sys.modules["__main__"] = main

@@ -54,7 +54,7 @@ def compiled(torch: Any) -> str:
     abi = int(torch.compiled_with_cxx11_abi())
     key = hashlib.sha256(repr((torch.__version__, torch.version.git_version, torch.version.cuda, abi, platform.machine(), root)).encode())
     headers = ("c10/core/Allocator.h", "c10/core/CachingDeviceAllocator.h", "c10/cuda/CUDACachingAllocator.h")
-    for name in [*files, os.path.join(_library.get_include(), "mlpool.h"), *(os.path.join(root, "include", h) for h in headers)]:
+    for name in [__file__, *files, os.path.join(_library.get_include(), "mlpool.h"), *(os.path.join(root, "include", h) for h in headers)]:
         if os.path.exists(name):
             with open(name, "rb") as f:
                 key.update(f.read())
@@ -66,8 +66,10 @@ def compiled(torch: Any) -> str:
 
 def _compile_once(version: str, root: str, abi: int, key: str) -> str:
     folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mlpool")
-    os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, f"torch-{version}-{key}.so")
+    if os.path.exists(target):  # whole, and maybe in a folder that cannot be written to
+        return target
+    os.makedirs(folder, exist_ok=True)
     with open(target + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one compiles
         failed = target + ".failed"
