@@ -25,7 +25,7 @@ type captures struct {
 	byID      map[uint64]*captured
 	byTag     map[string]*captured
 	postponed []postponed     // frees, until no capture is open
-	past      allocator.Stats // of captures that are gone; its peaks are those of the whole pool while they were there
+	past      allocator.Stats // of captures that are gone; its peak is that of the whole pool while they were there
 }
 
 // A route is an open capture.
@@ -265,7 +265,7 @@ func (c *captures) closeUnused(to *captured) error {
 	err = to.alloc.Close()
 	c.past = plus(c.past, to.alloc.Stats())
 	c.past.Allocated, c.past.Reserved = 0, 0
-	c.past.PeakAllocated, c.past.PeakReserved = with.PeakAllocated, with.PeakReserved
+	c.past.PeakAllocated = with.PeakAllocated
 	return err
 }
 
@@ -288,7 +288,7 @@ func (c *captures) trim(id uint64) error {
 // forgetPeaks forgets the peaks of captures that are gone.
 func (c *captures) forgetPeaks() {
 	c.mu.Lock()
-	c.past.PeakAllocated, c.past.PeakReserved = 0, 0
+	c.past.PeakAllocated = 0
 	c.mu.Unlock()
 }
 

@@ -35,6 +35,7 @@ func mlpool_go_stats(handle C.uintptr_t, out *C.mlpool_stats, text *C.char) C.in
 func mlpool_go_reset_peaks(handle C.uintptr_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
 		p.captures.forgetPeaks()
+		p.driver.peakTaken(true)
 		return p.each(func(a allocator.Allocator) error {
 			a.ResetPeaks()
 			return nil

@@ -126,7 +126,7 @@ func newTestPool(t *testing.T) (*pool, *allocatortest.Fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pool{alloc: base, base: base}
+	p := &pool{alloc: base, base: base, driver: new(peered)}
 	p.captures.pool = p
 	return p, f
 }

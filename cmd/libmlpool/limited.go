@@ -16,6 +16,7 @@ type limited struct {
 	mu    sync.Mutex
 	most  int64 // bytes; 0: no limit
 	taken int64
+	peak  int64             // of taken, but for requests that failed
 	sizes map[uintptr]int64 // by address, and by handle of pages
 }
 
@@ -52,7 +53,19 @@ func (d *limited) take(bytes int64, f func(int64) (uintptr, error)) (uintptr, er
 		return 0, err
 	}
 	d.sizes[of] = bytes
+	d.peak = max(d.peak, d.taken)
 	return of, nil
+}
+
+// peakTaken returns the most bytes that were taken at a time. With forget, only those from now on count later.
+func (d *limited) peakTaken(forget bool) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	peak := d.peak
+	if forget {
+		d.peak = d.taken
+	}
+	return peak
 }
 
 // give calls f, which returns memory.

@@ -11,8 +11,8 @@ import (
 
 // What a pool reports of itself, with the memory of captures.
 
-// stats returns the sums of the counters, with what the front served. The peaks of several allocators are added,
-// although they may have been at different times.
+// stats returns the sums of the counters, with what the front served. The peaks of allocated bytes of several allocators
+// are added, although they may have been at different times.
 func (p *pool) stats() allocator.Stats {
 	st := p.outer().Stats()
 	_, taken := p.taken()
@@ -21,7 +21,9 @@ func (p *pool) stats() allocator.Stats {
 	c := &p.captures
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.withPast(st)
+	st = c.withPast(st)
+	st.PeakReserved = max(p.driver.peakTaken(false), st.Reserved)
+	return st
 }
 
 // withPast adds the counters of the captures, also of those that are gone. Caller holds c.mu.
@@ -29,9 +31,9 @@ func (c *captures) withPast(st allocator.Stats) allocator.Stats {
 	for _, to := range c.every() {
 		st = plus(st, to.alloc.Stats())
 	}
-	peakAllocated, peakReserved := st.PeakAllocated, st.PeakReserved
+	peak := st.PeakAllocated
 	st = plus(st, c.past)
-	st.PeakAllocated, st.PeakReserved = max(peakAllocated, c.past.PeakAllocated), max(peakReserved, c.past.PeakReserved)
+	st.PeakAllocated = max(peak, c.past.PeakAllocated)
 	return st
 }
 
@@ -49,7 +51,6 @@ func plus(a, b allocator.Stats) allocator.Stats {
 	a.Allocated += b.Allocated
 	a.PeakAllocated += b.PeakAllocated
 	a.Reserved += b.Reserved
-	a.PeakReserved += b.PeakReserved
 	return a
 }
 

@@ -493,6 +493,12 @@ static void test_capture_ids(void) {
   CHECK(after.reserved < reserved && after.reserved_peak >= before.reserved_peak && after.allocs == before.allocs &&
         after.driver_mallocs == before.driver_mallocs && after.driver_frees > before.driver_frees);
   CHECK(!mlpool_reset_peaks(pool) && stats(pool).reserved_peak == after.reserved && !mlpool_destroy(pool));
+  // Peaks of reserved memory at different times are not added.
+  pool = create(NULL);
+  CHECK(!mlpool_alloc(pool, &a, 16 * MIB, NULL, "a") && !mlpool_free(pool, a, NULL) && !mlpool_trim(pool, 0));
+  int64_t peak = stats(pool).reserved_peak;
+  CHECK(!mlpool_capture_retain(pool, 5) && !mlpool_capture_alloc(pool, 5, &a, 8 * MIB, NULL, "graph") && stats(pool).reserved_peak == peak);
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
 // A std::function<bool(cudaStream_t)>, as torch.c knows it.
