@@ -45,7 +45,7 @@ static int fail(int code, const char *text) {
 }
 
 static int refuse_fork(void) {
-  return fail(MLPOOL_ERROR_FORKED, "mlpool: this process is a child of fork, in which CUDA does not work: start it with spawn, or with exec");
+  return fail(MLPOOL_ERROR_FORKED, "mlpool: this process is a child of fork, in which the pool does not work: start it with spawn, or with exec");
 }
 
 // CALL calls a Go function and keeps its error.

@@ -181,6 +181,7 @@ func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, f
 	defer recovered(text, &result)
 	p, err := open(uintptr(handle))
 	if err != nil {
+		abandon(frees)
 		return fail(text, err)
 	}
 	p.freeAll(frees)
@@ -207,11 +208,15 @@ func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result 
 }
 
 //export mlpool_go_free_all
-func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_drained, text *C.char) C.int {
-	return with(handle, text, func(p *pool) error {
-		p.freeAll(frees)
-		return nil
-	})
+func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_drained, text *C.char) (result C.int) {
+	defer recovered(text, &result)
+	p, err := open(uintptr(handle))
+	if err != nil {
+		abandon(frees)
+		return fail(text, err)
+	}
+	p.freeAll(frees)
+	return C.MLPOOL_OK
 }
 
 //export mlpool_go_record_stream

@@ -67,22 +67,30 @@ func (p *pool) freeAll(d *C.front_drained) {
 	if d.count == 0 {
 		return
 	}
-	defer atomic.AddUint32((*uint32)(d.returned), 1)
+	defer abandon(d)
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
+	}
+}
+
+// abandon counts d as returned: nobody waits for its blocks any more.
+func abandon(d *C.front_drained) {
+	if d.count > 0 {
+		atomic.AddUint32((*uint32)(d.returned), 1)
 	}
 }
 
 // awaitFrees reports whether a request that would fail should try again, since other threads have, or had, blocks in
 // hand. It first waits for them, but not for long.
 func (p *pool) awaitFrees() bool {
-	const most = 20 * time.Millisecond
+	const most = 100 * time.Millisecond
 	if C.entry_again(p.handle) == 0 {
 		return false
 	}
 	var inHand C.uint32_t
 	start := time.Now()
-	all := C.entry_returned(p.handle, &inHand) + inHand
+	all := C.entry_returned(p.handle, &inHand)
+	all += inHand
 	await(func() bool {
 		return int32(C.entry_returned(p.handle, &inHand)-all) >= 0 || time.Since(start) > most
 	})
@@ -126,7 +134,7 @@ func (p *pool) flush() {
 func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
 	return with(handle, text, func(p *pool) error {
 		p.flush()
-		return p.streams.waiting(func() error { return f(p) })
+		return p.streams.mayWait(func() error { return f(p) })
 	})
 }
 

@@ -58,7 +58,7 @@ int front_give(front *f, front_block *b, front_drained *out);
 // is one. The front forgets them. It advances *next.
 int front_drain_next(front *f, int *next, front_drained *out);
 
-// front_returned returns how many times blocks have been freed that had left the front, and sets *in_hand to how many
+// front_returned returns how many times blocks that left the front have been freed since, and sets *in_hand to how many
 // times blocks are in hand. front_in_hand returns that number for the blocks of one stream.
 uint32_t front_returned(front *f, uint32_t *in_hand);
 uint32_t front_in_hand(front *f, uintptr_t stream);

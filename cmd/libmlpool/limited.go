@@ -16,7 +16,7 @@ type limited struct {
 	mu    sync.Mutex
 	most  int64 // bytes; 0: no limit
 	taken int64
-	peak  int64             // of taken, but for requests that failed
+	peak  int64             // of taken, whenever the driver granted a request
 	sizes map[uintptr]int64 // by address, and by handle of pages
 }
 

@@ -150,7 +150,7 @@ func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, e
 
 // allocateWaiting is allocateFrom that may wait for the device.
 func (p *pool) allocateWaiting(from aligned, r *request) (b allocator.Block, err error) {
-	err = p.streams.waiting(func() error { b, err = p.allocateFrom(from, r); return err })
+	err = p.streams.mayWait(func() error { b, err = p.allocateFrom(from, r); return err })
 	return b, err
 }
 
@@ -187,7 +187,7 @@ func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
 		if p.captures.postpone(e, s) {
 			return nil
 		}
-		err = p.streams.waiting(func() error { return p.freeEntry(&e, s) })
+		err = p.streams.mayWait(func() error { return p.freeEntry(&e, s) })
 	}
 	if err != nil {
 		*index = p.blocks.add(&e)
@@ -295,7 +295,7 @@ const maxBytes = 1 << 60
 func (p *pool) close() error {
 	p.exports.close()
 	p.streams.idle.Store(true)
-	return p.streams.waiting(func() error { return errors.Join(p.captures.close(), p.outer().Close()) })
+	return p.streams.mayWait(func() error { return errors.Join(p.captures.close(), p.outer().Close()) })
 }
 
 // A handler is the function of mlpool_on_out_of_memory.

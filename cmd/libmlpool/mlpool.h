@@ -194,7 +194,7 @@ int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
  * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
  * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
  * are freed, and every capture during which one was freed is released too. The graph must not be running then. A capture
- * has ended, or is released, also if the result is an error of the driver, which kept the memory. mlpool_capture_begin
+ * has ended, or is released, also if the result is an error of the driver, which then has not taken memory back. mlpool_capture_begin
  * waits for other threads that wait for the device. While the pool sleeps, no new id gets memory. */
 typedef int (*mlpool_filter)(void *arg, mlpool_stream stream);
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg);

@@ -24,8 +24,9 @@ type streams struct {
 	owed    atomic.Int32 // how much waits is too high, since a request would fail
 	idle    atomic.Bool  // the program destroys the pool, so all work is done
 
-	open      atomic.Int32 // captures that have begun and not ended
-	beginning sync.RWMutex // held while open rises and, to read, during what would spoil a capture: events and waits for the device
+	open    atomic.Int32 // captures that have begun and not ended
+	waiting sync.RWMutex // held to read while a call waits for the device, and while open rises
+	marking sync.RWMutex // likewise, while a call checks that a stream is not captured, and gives it an event
 }
 
 // mayBeGone has streams of PyTorch that others created, and so may destroy.
@@ -66,8 +67,6 @@ func (openError) Error() string        { return "mlpool: a capture is open, whic
 func (openError) Is(target error) bool { return target == errMayBeGone }
 
 func (d ordered) RecordEvent(event, stream uintptr) error {
-	d.streams.beginning.RLock()
-	defer d.streams.beginning.RUnlock()
 	lasts := d.lasts(stream)
 	switch {
 	case d.streams.idle.Load(): // the work that the event marked before is done
@@ -78,8 +77,10 @@ func (d ordered) RecordEvent(event, stream uintptr) error {
 		d.streams.refused.Store(true)
 		return errMayBeGone
 	case !lasts:
-		return d.Synchronize()
+		return d.streams.synchronize(d.peered)
 	}
+	d.streams.marking.RLock()
+	defer d.streams.marking.RUnlock()
 	if captured, err := d.isCaptured(stream); err != nil {
 		return err
 	} else if captured {
@@ -90,8 +91,8 @@ func (d ordered) RecordEvent(event, stream uintptr) error {
 
 // WaitEvent makes the stream of a request wait, which is the calling thread's if it is a thread's default stream.
 func (d ordered) WaitEvent(stream, event uintptr) error {
-	d.streams.beginning.RLock()
-	defer d.streams.beginning.RUnlock()
+	d.streams.marking.RLock()
+	defer d.streams.marking.RUnlock()
 	if captured, err := d.isCaptured(stream); err != nil {
 		return err
 	} else if captured {
@@ -110,23 +111,25 @@ func (d ordered) isCaptured(stream uintptr) (bool, error) {
 
 // begin counts one more open capture.
 func (s *streams) begin() {
-	s.beginning.Lock()
+	s.waiting.Lock()
+	defer s.waiting.Unlock()
+	s.marking.Lock()
+	defer s.marking.Unlock()
 	s.open.Add(1)
-	s.beginning.Unlock()
 }
 
 // synchronize waits for all work on the device, unless a capture is open. None begins meanwhile.
 func (s *streams) synchronize(d *peered) error {
-	s.beginning.RLock()
-	defer s.beginning.RUnlock()
+	s.waiting.RLock()
+	defer s.waiting.RUnlock()
 	if s.open.Load() > 0 {
 		return errOpen
 	}
 	return d.Synchronize()
 }
 
-// waiting calls f, which may wait for the device.
-func (s *streams) waiting(f func() error) error {
+// mayWait calls f, which may wait for the device.
+func (s *streams) mayWait(f func() error) error {
 	s.waits.Add(1)
 	defer s.waits.Add(-1)
 	return f()

@@ -69,7 +69,7 @@ func (p *pool) makeRoom() bool {
 		return false
 	}
 	before := p.stats().Reserved
-	_ = p.streams.waiting(func() error { return p.trim(0) }) // the request has an error of its own, if it needs what stays
+	_ = p.streams.mayWait(func() error { return p.trim(0) }) // the request has an error of its own, if it needs what stays
 	return p.stats().Reserved < before
 }
 

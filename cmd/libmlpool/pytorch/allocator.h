@@ -134,7 +134,7 @@ class without_gil {
   without_gil(const without_gil &) = delete;
 
  private:
-  // held reports whether this thread runs Python. PyGILState_Check always does so once there was a second interpreter.
+  // held reports whether this thread runs Python. PyGILState_Check always returns 1 once there was a second interpreter.
   static bool held() {
     if (!Py_IsInitialized || !Py_IsInitialized()) return false;
     _ts *now = PyThreadState_GetUnchecked ? PyThreadState_GetUnchecked() : _PyThreadState_UncheckedGet ? _PyThreadState_UncheckedGet() : nullptr;

@@ -16,9 +16,8 @@ from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats,
 Tags = Union[str, Iterable[str]]
 
 
-# The functions that each pool, by its handle, got for when memory is short: a thread may be about to call one that was
-# replaced.
-_callbacks: dict[Optional[int], list[Any]] = {}
+# The functions that pools got for when memory is short, for good: a thread may be about to call one that was replaced.
+_callbacks: list[Any] = []
 
 
 class Pool:
@@ -48,7 +47,6 @@ class Pool:
     def close(self) -> None:
         """Return all memory to the driver. Live blocks are an Error that names their tags."""
         call("destroy", self._handle)
-        _callbacks.pop(self._handle.value, None)
 
     def alloc(self, size: int, stream: int = 0, tag: Optional[str] = None, alignment: int = 0, separate: bool = False) -> int:
         """Return the address of size bytes for work on stream. tag is for reports; with separate, the memory serves only
@@ -107,7 +105,7 @@ class Pool:
         callback = OutOfMemoryCallback(answer) if function else OutOfMemoryCallback(0)
         call("on_out_of_memory", self._handle, callback, None)
         if function:
-            _callbacks.setdefault(self._handle.value, []).append(callback)
+            _callbacks.append(callback)
 
     def stats(self) -> dict[str, int]:
         """Return the counters as a dict; sizes are in bytes."""
