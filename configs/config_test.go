@@ -148,7 +148,7 @@ func TestParseManyErrors(t *testing.T) {
 	}
 	_, err := Parse("t.toml", []byte(text.String()))
 	var all Errors
-	if !errors.As(err, &all) || len(all) != mostErrors+1 || all[mostErrors].Error() != "t.toml: more errors follow: is it a config?" {
+	if !errors.As(err, &all) || len(all) != mostErrors+1 || all[mostErrors].Error() != "t.toml: there may be more errors: is it a config?" {
 		t.Errorf("%d errors: %v", len(all), err)
 	}
 }

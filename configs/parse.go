@@ -74,7 +74,7 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 			continue
 		}
 		if len(errs) == mostErrors {
-			return c, append(errs, fmt.Errorf("%s: more errors follow: is it a config?", name))
+			return c, append(errs, fmt.Errorf("%s: there may be more errors: is it a config?", name))
 		}
 		at := line(&md, places, whole)
 		switch i := slices.Index(Keys(), path.String()); {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
@@ -93,10 +94,13 @@ func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []in
 	return dims, body, nil
 }
 
+// isGzip reports whether start is how a gzip member starts.
+func isGzip(start []byte) bool { return bytes.Equal(start, []byte{0x1f, 0x8b}) }
+
 // gunzip returns r, or a reader that unpacks r if it is gzipped.
 func gunzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
-	if start, _ := b.Peek(2); len(start) == 2 && start[0] == 0x1f && start[1] == 0x8b {
+	if start, _ := b.Peek(2); isGzip(start) {
 		z, err := gzip.NewReader(b)
 		if err != nil {
 			return nil, truncatedGzip(err)
@@ -130,8 +134,11 @@ func (m *members) Read(p []byte) (n int, err error) {
 		if err := m.file.UnreadByte(); err != nil {
 			return 0, err
 		}
-		if err := m.Reset(m.file); err != nil {
+		if start, _ := m.file.Peek(2); !isGzip(start) {
 			return 0, errors.New("trailing bytes after the gzip")
+		}
+		if err := m.Reset(m.file); err != nil {
+			return 0, truncatedGzip(err)
 		}
 		m.Multistream(false)
 	}

@@ -102,7 +102,11 @@ func (d *door) accept(ctx context.Context, l net.Listener, secret string) {
 // heard returns the hello of a caller that knows the secret.
 func (p *peer) heard(ctx context.Context, secret string) (hello message, err error) {
 	forget := p.hurry(ctx)
-	defer func() { err = errors.Join(err, forget()) }()
+	defer func() {
+		if late := forget(); err == nil {
+			err = late
+		}
+	}()
 	if err := p.greet(secret, false); err != nil {
 		return hello, err
 	}

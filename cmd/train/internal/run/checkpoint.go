@@ -16,11 +16,14 @@ import (
 // It syncs the logs first, since a run can be resumed only from weights that its logs lead to. It
 // does not save weights that diverged.
 func (r *runner) checkpoint() error {
-	last := r.unsaved && !r.diverged()
-	if r.folder == nil || !last && !r.best.unsaved {
+	if r.folder == nil {
 		return nil
 	}
 	defer r.ranks.Write()()
+	last := r.unsaved && !r.diverged()
+	if !last && !r.best.unsaved {
+		return nil
+	}
 	if err := r.folder.Sync(); err != nil {
 		return err
 	}

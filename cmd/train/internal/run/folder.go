@@ -158,7 +158,9 @@ func (r *runner) carry() error {
 		return err
 	}
 	if e.best.Weights != nil {
+		done := r.ranks.Write()
 		r.best = best{e.best, e.records[e.best.Epoch-1].ValLoss, true}
+		done()
 	}
 	return r.checkpoint()
 }

@@ -78,11 +78,11 @@ func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r 
 	}
 	err = s.train(ctx)
 	err = errors.Join(err, s.finish(time.Now(), err))
-	defer s.ranks.Write()()
-	if o.Report != "" {
-		err = errors.Join(err, compare.WriteReport(o.Report, s.finished(), lines))
+	err = errors.Join(err, s.writeResults(o, lines))
+	if o.JSON {
+		err = errors.Join(err, rundir.PrintJSON(stdout, s.results()))
 	}
-	return errors.Join(err, s.writeResults(o, stdout))
+	return err
 }
 
 // open checks what can be checked without data, opens the device, and joins the ranks.
@@ -179,23 +179,22 @@ func (s *session) printHeader(set data.Dataset) {
 	s.from.print(cfg.Train.NumEpochs, s.stdout)
 }
 
-// writeResults writes comparison.json, and the documents that o asks for.
-func (s *session) writeResults(o Options, stdout io.Writer) error {
+// writeResults writes comparison.json, and the files that o asks for. It prints where the report is.
+func (s *session) writeResults(o Options, lines io.Writer) (err error) {
+	defer s.ranks.Write()()
+	if o.Report != "" {
+		err = compare.WriteReport(o.Report, s.finished(), lines)
+	}
 	all := s.results()
 	if s.dir != "" && len(s.runners) > 1 {
-		if err := rundir.WriteJSON(filepath.Join(s.dir, rundir.ComparisonFile), all); err != nil {
-			return s.cfg.Errorf("log.log_dir", "%w", err)
+		if failed := rundir.WriteJSON(filepath.Join(s.dir, rundir.ComparisonFile), all); failed != nil {
+			return errors.Join(err, s.cfg.Errorf("log.log_dir", "%w", failed))
 		}
 	}
 	if o.CSV != "" {
-		if err := all.WriteCSV(o.CSV); err != nil {
-			return err
-		}
+		err = errors.Join(err, all.WriteCSV(o.CSV))
 	}
-	if !o.JSON {
-		return nil
-	}
-	return rundir.PrintJSON(stdout, all)
+	return err
 }
 
 // close frees the resources of a session that ended with err.
