@@ -159,10 +159,7 @@ func (p *Pool) HoldLocks(which string, s Stream) (release func()) {
 func BetweenAttempts(f func()) (restore func()) {
 	before := way
 	for i := range way {
-		way[i].try = func(p *Pool, r *request) (*Block, error) {
-			f()
-			return before[i].try(p, r)
-		}
+		way[i].try = func(p *Pool, r *request) (*Block, error) { f(); return before[i].try(p, r) }
 	}
 	return func() { way = before }
 }

@@ -179,12 +179,10 @@ func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 //export mlpool_go_alloc
 func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, frees *C.front_drained, outside *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	p, err := open(uintptr(handle))
+	p, err := freed(uintptr(handle), frees)
 	if err != nil {
-		abandon(frees)
 		return fail(text, err)
 	}
-	p.freeAll(frees)
 	addr, index, out, err := p.allocate(&request{
 		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at), r.tagged != 0,
 	})
@@ -210,13 +208,8 @@ func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result 
 //export mlpool_go_free_all
 func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_drained, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	p, err := open(uintptr(handle))
-	if err != nil {
-		abandon(frees)
-		return fail(text, err)
-	}
-	p.freeAll(frees)
-	return C.MLPOOL_OK
+	_, err := freed(uintptr(handle), frees)
+	return fail(text, err)
 }
 
 //export mlpool_go_record_stream

@@ -73,6 +73,17 @@ func (p *pool) freeAll(d *C.front_drained) {
 	}
 }
 
+// freed returns the pool of a handle after it freed the blocks of d.
+func freed(handle uintptr, d *C.front_drained) (*pool, error) {
+	p, err := open(handle)
+	if err != nil {
+		abandon(d)
+		return nil, err
+	}
+	p.freeAll(d)
+	return p, nil
+}
+
 // abandon counts d as returned: nobody waits for its blocks any more.
 func abandon(d *C.front_drained) {
 	if d.count > 0 {
