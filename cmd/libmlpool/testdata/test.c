@@ -59,6 +59,19 @@ static mlpool_stream new_stream(void) {
 
 static void destroy_stream(mlpool_stream stream) { CHECK(!((int (*)(void *))driver("cuStreamDestroy_v2"))(stream)); }
 
+// captures_streams reports whether the driver captures streams, which the emulator's does not.
+static int captures_streams(void) {
+  extern void *cudadriver_symbol(const char *) __attribute__((weak));
+  return !cudadriver_symbol;
+}
+
+static void begin_capture(mlpool_stream stream) { CHECK(!((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(stream, 0)); }
+
+static void end_capture(mlpool_stream stream) {
+  void *graph;
+  CHECK(!((int (*)(void *, void **))driver("cuStreamEndCapture"))(stream, &graph));
+}
+
 static void test_options(void) {
   mlpool_pool *pool;
   FAILS(mlpool_create(0, "slck=1", &pool), MLPOOL_ERROR_INVALID, "did you mean slack?");
@@ -185,18 +198,17 @@ static void test_release(void) {
 }
 
 // test_release_beside_capture releases a stream that may be destroyed while another is captured, which waiting for the
-// device would end. The emulator captures no streams of the driver's interface.
+// device would end.
 static void test_release_beside_capture(void) {
-  extern void *cudadriver_symbol(const char *) __attribute__((weak));
-  if (cudadriver_symbol) return;
+  if (!captures_streams()) return;
   mlpool_pool *pool = create(NULL);
   mlpool_stream stream = new_stream(), captured = new_stream();
-  void *a, *b, *graph;
+  void *a, *b;
   CHECK(!mlpool_alloc(pool, &a, MIB, stream, "a") && !mlpool_capture_begin(pool, 7, NULL, NULL));
   CHECK(!mlpool_capture_alloc(pool, 7, &b, MIB, stream, "b"));
-  CHECK(!((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(captured, 0));
+  begin_capture(captured);
   FAILS(mlpool_release_stream(pool, stream), MLPOOL_ERROR_INVALID, "a capture is open");
-  CHECK(!((int (*)(void *, void **))driver("cuStreamEndCapture"))(captured, &graph));
+  end_capture(captured);
   CHECK(!mlpool_capture_end(pool, 7) && !mlpool_release_stream(pool, stream));
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_free(pool, b, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
 }
@@ -206,20 +218,19 @@ static int is_stream(void *arg, mlpool_stream stream) { return arg == stream; }
 // test_captured_stream frees, while a stream is captured, a block of it in memory that an event orders, and on another
 // stream, which is then destroyed.
 static void test_captured_stream(void) {
-  extern void *cudadriver_symbol(const char *) __attribute__((weak));
-  if (cudadriver_symbol) return;
+  if (!captures_streams()) return;
   mlpool_pool *pool = create("streams_last=true");
   mlpool_stream stream = new_stream(), other = new_stream();
-  void *a, *b, *c, *graph;
+  void *a, *b, *c;
   CHECK(!mlpool_alloc(pool, &a, MIB, other, "a") && !mlpool_alloc(pool, &b, MIB, other, "b") && !mlpool_free(pool, b, other));
   CHECK(!mlpool_release_stream(pool, other)); // b's memory is of no stream
   CHECK(!mlpool_alloc(pool, &b, MIB, stream, "b") && !mlpool_alloc(pool, &c, MIB, stream, "c"));
   CHECK(!mlpool_capture_begin(pool, 7, is_stream, stream));
-  CHECK(!((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(stream, 0));
+  begin_capture(stream);
   CHECK(!mlpool_free(pool, b, stream) && !mlpool_free(pool, c, other));
   CHECK(!mlpool_release_stream(pool, other));
   destroy_stream(other);
-  CHECK(!((int (*)(void *, void **))driver("cuStreamEndCapture"))(stream, &graph));
+  end_capture(stream);
   CHECK(!mlpool_capture_end(pool, 7) && stats(pool).allocated == MIB);
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
 }
