@@ -17,6 +17,8 @@ struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
 // of four CTAs each, two of which run on an SM.
 struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 struct Lower : Config<32, 64, 32, 1, 2, 4, 3, 2> {};
+// Wide is for so many columns that tiles of 64 are enough: each tile reads all rows.
+struct Wide : Config<64, 64, 32, 2, 2, 2, 4, 2> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
 struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};
 struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
@@ -62,6 +64,7 @@ int bf16_skinny(uintptr_t stream, const Gemm &g) {
 
 int bf16_low(uintptr_t stream, const Gemm &g) {
   if (g.indices) return launch_tensorop<Tensorop<NN, Low, PIXELS>>(stream, g, {4});
+  if (g.m > 32 && wide(g)) return launch_forward_dgrad<Wide>(stream, g, {4});
   // Without clusters the wider tiles of Lower would be too few.
   const bool lower = g.m <= 64 && device().major >= 9;
   return lower ? launch_forward_dgrad<Lower>(stream, g, {MAX_CLUSTER, false, 2}) : launch_forward_dgrad<Low>(stream, g, {4});

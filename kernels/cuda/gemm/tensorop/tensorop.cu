@@ -30,6 +30,9 @@ using Square = Policy<typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2,
 // bytes of weights count: two CTAs on an SM.
 using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
 using Lower = Policy<Config<32, 32, 16, 2, 1, 4, 5, 2>>;
+// Wide and WideLower are for so many columns that tiles of 64 are enough: each tile reads all rows.
+using Wide = Policy<Config<64, 64, 16, 2, 2, 2, 8, 1>, Config<64, 64, 16, 2, 2, 2, 4, 1>>;
+using WideLower = Policy<Config<32, 64, 16, 1, 2, 4, 4, 2>, Config<32, 64, 16, 1, 2, 4, 3, 2>>;
 // Narrow is for a classifier: c is small, so 16 warps share k.
 using Narrow = Policy<Config<16, 16, 16, 1, 1, 16, 3, 1>, Config<16, 16, 16, 1, 1, 16, 2, 1>>;
 using NarrowWgrad = Policy<Config<16, 16, 32, 1, 1, 4, 4, 1>>;
@@ -121,7 +124,9 @@ int tensorop_narrow(uintptr_t stream, const Gemm &g) {
 }
 
 int tensorop_low(uintptr_t stream, const Gemm &g) {
-  return g.m <= 32 ? launch_forward_dgrad<Lower>(stream, g, {MAX_CLUSTER, false, 2}) : launch_forward_dgrad<Low>(stream, g, {4});
+  constexpr Share LOW{4}, LOWER{MAX_CLUSTER, false, 2};
+  if (wide(g)) return g.m <= 32 ? launch_forward_dgrad<WideLower>(stream, g, LOWER) : launch_forward_dgrad<Wide>(stream, g, LOW);
+  return g.m <= 32 ? launch_forward_dgrad<Lower>(stream, g, LOWER) : launch_forward_dgrad<Low>(stream, g, LOW);
 }
 
 int tensorop_square(uintptr_t stream, const Gemm &g) { return launch_forward_dgrad<Square<false>, Square<true>>(stream, g, {4}); }
