@@ -88,8 +88,8 @@ def shape_text(feat_dim, bsz, layers, gpus, precision):
 
 
 def epochs_of(rows):
-    """Milliseconds of an epoch by KEY."""
-    return {tuple(row[k] for k in KEY): float(row["ms"]) for row in rows}
+    """Milliseconds of an epoch by KEY, of the frameworks that this script knows."""
+    return {tuple(row[k] for k in KEY): float(row["ms"]) for row in rows if row["framework"] in NAMES}
 
 
 def table_of(rows):

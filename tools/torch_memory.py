@@ -45,7 +45,7 @@ sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 from common import Failed, choices
 from torch_memory_jobs import JOBS, NEEDS
-from torch_memory_table import Results, limit_rows, row_of, rows_of, table_of, write_steps
+from torch_memory_table import Results, limit_rows, rows_of, table_of, write_steps
 from torch_memory_worker import MIB, OURS, SETTINGS, environment
 
 SHOWN = "transformer"  # the job of the second CSV
@@ -221,13 +221,7 @@ def limits(args, results):
 
 def startup(args, results):
     def save(answers):
-        ms = figures_of(answers["startup"], {"start_ms": lambda a: a["ms"]})
-        rows = rows_of("startup", "first allocation", ms)
-        base = ms.get("native", {}).get("start_ms")
-        for allocator, measures in ms.items():
-            if base and allocator != "native":
-                extra = [value - other for value, other in zip(measures["start_ms"], base)]
-                rows.append(row_of("startup", "beyond native", allocator, "extra_ms", extra))
+        rows = rows_of("startup", "first allocation", figures_of(answers["startup"], {"start_ms": lambda a: a["ms"]}))
         results.replace("startup", [origin(args)], rows)
 
     return rounds_of(args, "startup", ["startup"], args.gpus[0], args.startups, lambda a: f"{a['ms']:.0f} ms", save)

@@ -92,8 +92,6 @@ class Run(script_tests.InFolder):
         self.assertEqual((low, high, float(row["median"])), (199, 200, 200))
         self.assertTrue(1.9 < float(row["ratio_low"]) < 2 < float(row["ratio_high"]) < 2.1, row)
         self.assertEqual(rows["startup", "first allocation", "mlpool", "start_ms"]["rounds"], "10")
-        row = rows["startup", "beyond native", "mlpool", "extra_ms"]
-        self.assertEqual([row["median"], row["low"], row["ratio"]], ["-100", "-100", ""])
         first = "# memory of transformer, small, streams: NVIDIA H200, driver 1.2.3, PyTorch 2.11.0, CUDA 13.0, 20"
         self.assertTrue(any(note.startswith(first) for note in notes), notes)
         self.assertRegex(stdout, r"memory: reserved_mib +native +expandable +async +mlpool\ntransformer +200 \(2\.000\) +110 \(1\.100\)")

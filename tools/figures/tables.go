@@ -23,7 +23,6 @@ var tables = []table{
 	{"all-reduce", "assets/README.md", allReduces},
 	{"torch-memory", "assets/README.md", torchMemory},
 	{"torch-limits", "assets/README.md", torchLimits},
-	{"torch-startup", "assets/README.md", torchStartup},
 	{"torch-more", "assets/README.md", torchMore},
 	{"numerics", "assets/README.md", numerics},
 	{"jobs", "tools/allocbench/README.md", jobs},

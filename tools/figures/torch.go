@@ -107,7 +107,7 @@ func torchSummary(s *source) string {
 		"allocated](assets/" + torchName + ".png)\n\n" + table + "\n" + torchTimes(s) + "\nMedians; " + torchOrigin(s, "memory") + ".\n"
 }
 
-// torchTimes compares the time of a step and of start-up on the pool with those on PyTorch's own allocator.
+// torchTimes compares the time of a step on the pool with that on PyTorch's own allocator.
 func torchTimes(s *source) string {
 	var sure, different []string
 	jobs := jobsOf(s, "memory")
@@ -134,10 +134,7 @@ func torchTimes(s *source) string {
 		steps = "A step takes " + strings.Join(sure, ",\n") + " as on PyTorch's own\n" +
 			fmt.Sprintf("allocator, with 95 %% intervals. No difference is sure at the other %d jobs.", len(jobs)-len(sure))
 	}
-	extra := func(column string) string {
-		return fmt.Sprintf("%+.0f", s.needed(torchFile, column, torchKey("startup", "beyond native", "mlpool", "extra_ms")))
-	}
-	return fmt.Sprintf("%s Start-up\ndiffers by %s ms (%s to %s). %s\n", steps, extra("median"), extra("low"), extra("high"), losses)
+	return steps + " " + losses + "\n"
 }
 
 // torchMemory has the tables of memory and time.
@@ -163,22 +160,6 @@ func torchLimits(s *source) string {
 	}) + "\n" + torchOrigin(s, "limits") + ".\n"
 }
 
-// torchStartup is the table of start-up times.
-func torchStartup(s *source) string {
-	return torchTable("ms", []string{"first allocation", "beyond native"}, func(job, allocator string) string {
-		if job == "first allocation" {
-			return digits(torchNumber(s, "startup", job, allocator, "start_ms"), 3)
-		}
-		if allocator == "native" {
-			return "–"
-		}
-		of := func(column string) float64 {
-			return s.needed(torchFile, column, torchKey("startup", job, allocator, "extra_ms"))
-		}
-		return fmt.Sprintf("%+.0f (%+.0f to %+.0f)", of("median"), of("low"), of("high"))
-	}) + "\nMedians, with the 95 % interval of the difference; " + torchOrigin(s, "startup") + ".\n"
-}
-
 // torchMore is the tables of the parts that the file may lack.
 func torchMore(s *source) string {
 	var b strings.Builder
@@ -188,6 +169,8 @@ func torchMore(s *source) string {
 	}{
 		{"first", "The first two steps of each job, once its kernels are loaded and all memory is given back:",
 			[][2]string{{"steps_ms", "ms, both steps"}, {"reserved_mib", "MiB reserved, the peak"}}},
+		{"startup", "From before the first CUDA call to after the first allocation, in new processes; for the pool with `import mlpool` and\n`install()`:",
+			[][2]string{{"start_ms", "ms"}}},
 		{"host", "The host's time for an allocation and its free, less that for a tensor without memory:", [][2]string{{"us", "µs"}}},
 		{"copies", "Copies of eight new tensors to another GPU and back, from the third step on:", [][2]string{{"step_ms", "ms"}}},
 	} {

@@ -423,11 +423,16 @@ def process_without_pool():
 def interrupt():
     code = "import time, test_torch; m, torch = test_torch.install(); a = torch.ones(10, device='cuda'); print('ready', flush=True)\nwhile True: a = a + 1"
     import os
-    p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
     assert p.stdout.readline() == "ready\n"
     time.sleep(0.5)
     p.send_signal(signal.SIGINT)
-    _, err = p.communicate(timeout=20)
+    try:
+        _, err = p.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        p.send_signal(signal.SIGABRT)  # which prints where its threads are
+        raise AssertionError(f"it goes on: {p.communicate()[1]}") from None
     assert p.returncode in (-signal.SIGINT, 130, 1) and "KeyboardInterrupt" in err and "goroutine" not in err, (p.returncode, err)
 
 
