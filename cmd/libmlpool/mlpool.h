@@ -145,7 +145,7 @@ typedef struct {
   int64_t refused;                     /* requests that failed for lack of memory */
   int64_t driver_calls, driver_mallocs; /* all calls, and requests for memory */
   int64_t host_waits;                  /* in which the host waited for queued work */
-  int64_t mappings, stitches;          /* chunks mapped, and stitches made */
+  int64_t mappings, stitches;          /* chunks mapped, and ranges of chunks that were mapped again, side by side */
   int64_t allocated, allocated_peak;   /* by live blocks, rounded up */
   int64_t reserved, reserved_peak;     /* held from the driver */
   int64_t driver_frees;                /* of memory that was given back */
@@ -170,8 +170,8 @@ int mlpool_stats_json(mlpool_pool *pool, char *buffer, size_t size, size_t *byte
 int mlpool_snapshot(mlpool_pool *pool, const char *path);
 
 /* mlpool_sleep waits for the work on the pool's memory and gives the memory back to the driver, but keeps
- * the addresses. With keep, the contents of live blocks go to pinned host memory. mlpool_wake maps new
- * memory at the same addresses and restores the contents. CUDA graphs that use them stay valid. Nothing
+ * the addresses. mlpool_wake maps new memory at the same addresses. With keep, the contents of live blocks go to pinned
+ * host memory and come back; without, they are undefined then. CUDA graphs that use them stay valid. Nothing
  * may use the memory between the two calls; mlpool_alloc then returns MLPOOL_ERROR_ASLEEP. Registrations of
  * the memory with NCCL and for RDMA must be undone first: they would stay with the old memory. While a capture is
  * open, mlpool_sleep and mlpool_tag_sleep fail. */
@@ -189,8 +189,8 @@ int mlpool_tag_sleep(mlpool_pool *pool, const char *tag, int keep);
 int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
 
 /* Allocations of work that is captured into CUDA graphs. Between mlpool_capture_begin and
- * mlpool_capture_end, requests for whose stream filter returns nonzero get memory that no request outside
- * of captures with the same id gets, so a graph may use it whenever it is launched. Captures, one after the
+ * mlpool_capture_end the pool calls filter with the stream of each request. If it returns nonzero, the request gets memory
+ * that serves only captures with this id, so a graph may use it whenever it is launched. Captures, one after the
  * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
  * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
  * are freed, and every capture during which one was freed is released too. The graph must not be running then. A capture

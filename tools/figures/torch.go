@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -111,13 +112,16 @@ func torchSummary(s *source) string {
 func torchTimes(s *source) string {
 	var sure, different []string
 	jobs := jobsOf(s, "memory")
+	low, high := math.Inf(1), math.Inf(-1) // of the ratios of the other jobs
 	for _, job := range jobs {
 		ratio := func(column string) float64 { // of the other's time to the pool's
 			return s.needed(torchFile, column, torchKey("memory", job, "native", "step_ms"))
 		}
 		if ratio("ratio_low") > 1 || ratio("ratio_high") < 1 {
-			sure = append(sure, fmt.Sprintf("%.2f (%.2f to %.2f) times as long at job %s",
+			sure = append(sure, fmt.Sprintf("%.2f (%.2f to %.2f) times as long for job %s",
 				1/ratio("ratio"), 1/ratio("ratio_high"), 1/ratio("ratio_low"), jobName(job)))
+		} else {
+			low, high = min(low, 1/ratio("ratio")), max(high, 1/ratio("ratio"))
 		}
 		for _, a := range torchAllocators {
 			if torchNumber(s, "memory", job, a.name, "losses_equal") == 0 && !slices.Contains(different, job) {
@@ -129,12 +133,14 @@ func torchTimes(s *source) string {
 	if len(different) > 0 {
 		losses = "The losses of " + strings.Join(different, ", ") + " differ between allocators; all others are the same, bit for bit."
 	}
-	steps := "No difference in time from PyTorch's own allocator is sure at any job."
+	var steps string
 	if len(sure) > 0 {
-		steps = "A step takes " + strings.Join(sure, ",\n") + " as on PyTorch's own\n" +
-			fmt.Sprintf("allocator, with 95 %% intervals. No difference is sure at the other %d jobs.", len(jobs)-len(sure))
+		steps = "On the pool a step takes " + strings.Join(sure, ",\n") + " as on PyTorch's own allocator,\nwith 95 % intervals. "
 	}
-	return steps + " " + losses + "\n"
+	if n := len(jobs) - len(sure); n > 0 {
+		steps += fmt.Sprintf("For %d jobs the median ratio of a step's time\nto that on PyTorch's own allocator is %.2f to %.2f, and each interval includes 1. ", n, low, high)
+	}
+	return steps + losses + "\n"
 }
 
 // torchMemory has the tables of memory and time.

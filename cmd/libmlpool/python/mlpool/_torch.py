@@ -28,7 +28,8 @@ _entered = threading.local()
 
 def install(plugin: bool = False, **options: Any) -> None:
     """Make the pool PyTorch's allocator for every device; to be called before the first CUDA call. The first call for a
-    PyTorch compiles a C++ class, which needs g++. If that is impossible, or with plugin, PyTorch's plugin interface serves."""
+    PyTorch compiles a C++ class, which needs g++. If that is impossible, or with plugin, PyTorch's plugin interface serves. Options are those of
+    mlpool_create; by default busy_slack=2, streams_last=True and, without plugin, shareable="auto"."""
     global _torch
     import torch
     if _torch is not None:
@@ -116,7 +117,7 @@ def stats(device: Device = None) -> dict[str, int]:
 
 
 def report(device: Device = None) -> dict[str, Any]:
-    """Return the counters, also by stream and size."""
+    """Return the counters, also by tag, stream and size; memory_by_tag has the bytes of each tag."""
     return pool_of(device).report()
 
 
