@@ -30,8 +30,8 @@ const usageTail = `
 CUDA_VISIBLE_DEVICES chooses the GPU, or the GPUs of ranks that mpirun, srun or
 torchrun starts. MASTER_ADDR and MASTER_PORT choose where ranks meet, on the
 host of rank 0, and RENDEZVOUS_TIMEOUT how long they wait for each other at the
-start, as in 5m: 30s if unset. RENDEZVOUS_SECRET, the same text for all ranks, is
-needed across hosts.
+start, as in 5m: 30s if unset. Across hosts all ranks need the same text in
+RENDEZVOUS_SECRET.
 
 The exit code is 0 after a whole training, 3 if the loss became NaN or infinite,
 130 after SIGINT (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 if nobody
