@@ -20,10 +20,10 @@ import (
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/run"
-	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/terminal"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/output"
 	"mlpool/internal/text"
 	"mlpool/kernels/collective/launch"
 )
@@ -122,7 +122,7 @@ func execute(ctx context.Context, o cli.Options, r *ranks.Ranks, stdout, stderr 
 	if o.Report != "" && len(o.Runs) > 0 {
 		return compare.Report(ctx, o.Report, o.Runs, stdout, stderr)
 	}
-	if err := rundir.CheckOutput("-report", o.Report); err != nil {
+	if err := output.Check("-report", o.Report); err != nil {
 		return err
 	}
 	if o.Predict != nil {

@@ -12,6 +12,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/output"
 	"mlpool/internal/report"
 )
 
@@ -29,7 +30,7 @@ type Run struct {
 
 // Report writes a page about the runs in folders, which may be comparisons.
 func Report(ctx context.Context, path string, folders []string, stdout, stderr io.Writer) error {
-	if err := rundir.CheckOutput("-report", path); err != nil {
+	if err := output.Check("-report", path); err != nil {
 		return err
 	}
 	damaged, err := exit.Await(ctx, func() (damaged []error, err error) {
@@ -119,7 +120,7 @@ func writePage(path string, runs []Run) error {
 	if err := report.Write(&b, p); err != nil {
 		return err
 	}
-	if err := rundir.WriteFile(path, b.Bytes()); err != nil {
+	if err := output.WriteFile(path, b.Bytes()); err != nil {
 		return fmt.Errorf("-report: %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/output"
 	"mlpool/internal/stats"
 )
 
@@ -183,7 +184,7 @@ func newDifference(d stats.Difference) *difference {
 func (all Results) WriteCSV(path string) error {
 	text, err := all.CSV()
 	if err == nil {
-		err = rundir.WriteFile(path, text)
+		err = output.WriteFile(path, text)
 	}
 	if err != nil {
 		return fmt.Errorf("-csv: %w", err)

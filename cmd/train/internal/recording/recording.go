@@ -15,8 +15,8 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
-	"mlpool/cmd/train/internal/rundir"
 	"mlpool/internal/gap"
+	"mlpool/internal/output"
 	"mlpool/internal/report"
 	"mlpool/kernels/device"
 )
@@ -185,5 +185,5 @@ func (r *Recorder) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	return rundir.WriteFile(path, append(text, '\n'))
+	return output.WriteFile(path, append(text, '\n'))
 }

@@ -25,6 +25,7 @@ import (
 	"mlpool/cmd/train/internal/terminal"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/output"
 	"mlpool/internal/program"
 	"mlpool/internal/text"
 	"mlpool/kernels"
@@ -117,7 +118,7 @@ func (s *session) open(ctx context.Context, o Options) (err error) {
 	if err := s.backend.CheckAllocators(s.cfg, s.among); err != nil {
 		return err
 	}
-	return rundir.CheckOutput("-csv", o.CSV)
+	return output.Check("-csv", o.CSV)
 }
 
 // join joins the ranks, which must agree on what they train.

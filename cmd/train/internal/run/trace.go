@@ -9,8 +9,8 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/backend"
-	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/internal/output"
 )
 
 // newAllocator returns the runner's allocator, with poison and a trace around it if section
@@ -64,7 +64,7 @@ func checkTraces(cfg configs.Config, among []backend.Subject) error {
 		return nil
 	}
 	for _, c := range among {
-		if err := rundir.CheckWritable(tracePath(cfg.Allocator.Trace, c, len(among) > 1)); err != nil {
+		if err := output.CheckWritable(tracePath(cfg.Allocator.Trace, c, len(among) > 1)); err != nil {
 			return cfg.Errorf("allocator.trace", "%w", err)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"mlpool/internal/output"
 )
 
 // A Folder is the folder of a run that writes to it. Each epoch is written when it ends, so a run that
@@ -40,7 +42,7 @@ func Start(dir string, facts Facts, config []byte) (f *Folder, err error) {
 		}
 		return nil, errors.Join(err, f.locked.Close())
 	}
-	if err := errors.Join(f.create(), WriteFile(filepath.Join(dir, ConfigFile), config), f.writeFacts()); err != nil {
+	if err := errors.Join(f.create(), output.WriteFile(filepath.Join(dir, ConfigFile), config), f.writeFacts()); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
@@ -150,7 +152,7 @@ func (f *Folder) Publish(dir string) (err error) {
 	for _, name := range []string{RecordsFile, LossesFile, ValLossesFile, ValAccsFile} {
 		text, err := os.ReadFile(filepath.Join(f.Dir, name))
 		if err == nil {
-			err = WriteFile(filepath.Join(dir, name), text)
+			err = output.WriteFile(filepath.Join(dir, name), text)
 		}
 		if err != nil {
 			return err

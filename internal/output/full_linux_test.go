@@ -1,4 +1,4 @@
-package rundir
+package output
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"mlpool/internal/must"
 )
 
-// TestWriteFileOnFullDisk overwrites run.json in its own blocks. What does not fit changes nothing.
+// TestWriteFileOnFullDisk overwrites a file in its own blocks. What does not fit changes nothing.
 func TestWriteFileOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -22,9 +22,9 @@ func TestWriteFileOnFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	path := filepath.Join(dir, FactsFile)
+	path := filepath.Join(dir, "run.json")
 	must.OK(t, WriteFile(path, []byte("running")))
-	if err := os.WriteFile(filepath.Join(dir, LossesFile), make([]byte, 1<<20), 0o666); !errors.Is(err, syscall.ENOSPC) {
+	if err := os.WriteFile(filepath.Join(dir, "losses.txt"), make([]byte, 1<<20), 0o666); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"failed: no space left", "done"} {
