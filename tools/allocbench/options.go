@@ -13,6 +13,7 @@ import (
 
 	"mlpool/allocator/observe"
 	"mlpool/internal/completion"
+	"mlpool/internal/output"
 	"mlpool/internal/stats"
 	"mlpool/tools/allocbench/internal/allreduce"
 	"mlpool/tools/allocbench/internal/bench"
@@ -198,18 +199,8 @@ func (o *options) ready() error {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o777); err != nil {
 			return err
 		}
-		_, missing := os.Stat(f.path)
-		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE, 0o666)
-		if err != nil {
+		if err := output.Check("-"+f.flag, f.path); err != nil {
 			return err
-		}
-		if err := file.Close(); err != nil {
-			return err
-		}
-		if missing != nil {
-			if err := os.Remove(f.path); err != nil {
-				return err
-			}
 		}
 	}
 	if o.plots != "" {

@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"mlpool/internal/output"
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/text"
 	"mlpool/tools/allocbench/internal/bench"
@@ -195,14 +197,11 @@ func (f *figure) span() (low, high float64) {
 	return low, high
 }
 
-// WriteFile writes a file, and creates its folder.
+// WriteFile writes a file as a whole, and creates its folder. If write fails, an old file stays.
 func WriteFile(path string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	var b bytes.Buffer
+	if err := errors.Join(write(&b), os.MkdirAll(filepath.Dir(path), 0o777)); err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
+	return output.WriteFile(path, b.Bytes())
 }

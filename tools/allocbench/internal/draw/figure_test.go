@@ -1,8 +1,13 @@
 package draw
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
 	"testing"
 
+	"mlpool/internal/must"
 	"mlpool/tools/allocbench/internal/bench"
 )
 
@@ -38,5 +43,22 @@ func TestCurves(t *testing.T) {
 		} else {
 			seen[i] = true
 		}
+	}
+}
+
+// TestWriteFile keeps a file whose new text is not whole.
+func TestWriteFile(t *testing.T) {
+	path, full := filepath.Join(t.TempDir(), "new", "rows.csv"), errors.New("no space left on device")
+	for _, want := range []error{nil, full} {
+		err := WriteFile(path, func(w io.Writer) error {
+			_, err := fmt.Fprint(w, want)
+			return errors.Join(err, want)
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+	}
+	if got := string(must.Read(t, path)); got != "<nil>" {
+		t.Errorf("%q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"mlpool/internal/output"
 	"mlpool/internal/stats"
 	"mlpool/tools/allocbench/internal/bench"
 )
@@ -175,7 +176,7 @@ func WriteReadme(readme string, rows []bench.Row, check bool) error {
 	case check:
 		return fmt.Errorf("%s: its table is not that of the figures", readme)
 	}
-	return os.WriteFile(readme, now, 0o666)
+	return output.WriteFile(readme, now)
 }
 
 // Check compares the memory, not the times, of rows with that of kept rows. It ignores OnGPU, which
