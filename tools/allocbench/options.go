@@ -116,6 +116,8 @@ func (o *options) valid() error {
 		return errors.New("-trace or -traces: one at a time")
 	case o.check && o.csv == "":
 		return errors.New("-check needs -csv")
+	case o.readme != "" && !o.check && (o.quick || o.allocators != "" || o.cases != ""):
+		return errors.New("-readme writes the whole table: leave out -quick, -allocator and -case")
 	}
 	for _, f := range []struct{ flag, of, needs, other string }{
 		{"alloc-conf", o.conf, "report", o.report}, {"export-rmm", o.exportRMM, "trace", o.trace}, {"report", o.report, "trace", o.trace},
