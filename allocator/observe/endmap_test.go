@@ -130,8 +130,7 @@ func TestBadSegments(t *testing.T) {
 func TestReserved(t *testing.T) {
 	take := func(bytes int) pairs { return entryOf("segment_alloc", 0x1000, bytes, 0) }
 	give := func(bytes int) pairs { return entryOf("segment_free", 0x1000, bytes, 0) }
-	a, f, d := alloc(0x1000, 5, 0), free(0x1000, 5, 0), done(0x1000, 5, 0)
-	segment := segmentOf(0, 0x1000, 0)
+	a, f, d, segment := alloc(0x1000, 5, 0), free(0x1000, 5, 0), done(0x1000, 5, 0), segmentOf(0, 0x1000, 0)
 	for _, c := range []struct {
 		name     string
 		segments seq
@@ -139,15 +138,16 @@ func TestReserved(t *testing.T) {
 		want     []ReservedAt
 	}{
 		{"from the beginning", seq{segment}, seq{take(4096), a, f, d}, []ReservedAt{{0, 0}, {0, 4096}}},
-		{"to the end", seq{}, seq{take(4096), a, f, give(4096), d}, []ReservedAt{{0, 0}, {0, 4096}, {2, 0}}},
+		{"to the end", seq{segment}, seq{take(4096), take(9000), a, f, give(9000), d}, []ReservedAt{{0, 0}, {0, 4096}, {0, 13096}, {2, 4096}}},
 		{"a lost beginning", seq{segment}, seq{a, take(1000), give(3000), f, d}, []ReservedAt{{0, 6096}, {1, 7096}, {1, 4096}}},
 		{"after blocks from before", seq{segment}, seq{f, d, take(1000)}, []ReservedAt{{0, 3096}, {2, 4096}}},
 		{"pages", seq{expandable(set(segment, "blocks", seq{held(0x1200, 5)}))},
 			seq{entryOf("segment_map", 0, 700, 0), a, entryOf("segment_unmap", 0, 300, 0)}, []ReservedAt{{0, 112}, {1, 812}, {2, 512}}},
 		{"no change", seq{segment}, seq{a}, []ReservedAt{{0, 4096}}},
-		{"no segments", seq{}, seq{a, give(3000), take(1000)}, []ReservedAt{{0, 3000}, {1, 0}, {1, 1000}}},
-		{"nothing known", seq{}, seq{a}, nil},
+		{"no segments", seq{}, seq{a, give(3000), take(1000)}, nil},
 		{"segments of one pool of several", seq{segment}, seq{a, take(9000), take(9000)}, nil},
+		{"more live than reserved", seq{segment}, seq{alloc(0x1000, 4000, 0), alloc(0x3000, 4000, 0), take(1)}, nil},
+		{"a block where no memory is", seq{segment}, seq{alloc(0x3000, 5, 0)}, nil},
 	} {
 		tr := read(t, dump(2, snapshotOf(c.segments, c.entries)))
 		if !slices.Equal(tr.Reserved, c.want) {

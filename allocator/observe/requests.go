@@ -39,8 +39,8 @@ type Requests struct {
 	// Reserved are the times when the recorded allocator took memory from the driver or gave
 	// some back, in the order of Events. The first one is at event 0. The last one has the bytes
 	// of End, less unmapped ones. If the recording has lost its beginning, the bytes at event 0
-	// are those of End less all changes since. Without End they are the fewest that the changes
-	// allow. Reserved is nil if the file does not tell, as those of WriteSnapshot and CSVs.
+	// are those of End less all changes since. Reserved is nil if the file does not tell: without
+	// End, if the changes leave too little for the live blocks, and in files of WriteSnapshot.
 	Reserved []ReservedAt
 
 	notes []string // of the reader

@@ -40,22 +40,50 @@ func (b *builder) reserve(bytes int64, release bool) error {
 	return nil
 }
 
-// tellReserved sets Reserved. The blocks from before the recording are already among the
-// events. A snapshot of one pool of several has entries of all: then nothing is known.
+// tellReserved sets Reserved, if End tells what was reserved last. The blocks from before the recording are already
+// among the events. A snapshot of one pool of several has entries of all, and a recording may leave entries of segments
+// out (skip_actions). If memory of live blocks is missing then, nothing is known.
 func (b *builder) tellReserved() {
 	to, r := &b.requests, &b.reserved
-	if r.untold || to.End == nil && r.changes == nil {
+	if r.untold || to.End == nil {
 		return
 	}
-	start := -r.least
-	if to.End != nil {
-		if start = r.end - r.sum; start+r.least < 0 {
-			to.notes = append(to.notes, "what was reserved earlier is unknown: the snapshot lacks segments")
-			return
-		}
-	}
+	start := r.end - r.sum
 	to.Reserved = append(to.Reserved, ReservedAt{0, start})
 	for _, c := range r.changes {
 		to.Reserved = append(to.Reserved, ReservedAt{to.Before + c.Event, start + c.Bytes})
 	}
+	if start+r.least < 0 || to.liveBeyondReserved() || r.changes == nil && b.blocksBeyondEnd() {
+		to.Reserved = nil
+		to.notes = append(to.notes, "what was reserved earlier is unknown: the snapshot lacks segments, or entries of them")
+	}
+}
+
+// liveBeyondReserved reports whether more bytes are live at some event than are reserved.
+func (r *Requests) liveBeyondReserved() bool {
+	var live int64
+	next := 1
+	for i, e := range r.Events {
+		for next < len(r.Reserved) && r.Reserved[next].Event <= i {
+			next++
+		}
+		if live += e.Bytes; e.Free {
+			live -= 2 * e.Bytes
+		}
+		if live > r.Reserved[next-1].Bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// blocksBeyondEnd reports whether a block was where End has no memory.
+func (b *builder) blocksBeyondEnd() bool {
+	segments := snapshotSegments(*b.requests.End)
+	for addr := range b.blocks {
+		if !within(segments, uintptr(addr)) {
+			return true
+		}
+	}
+	return false
 }

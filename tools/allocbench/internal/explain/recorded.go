@@ -41,7 +41,7 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 			live -= 2 * e.Bytes
 		}
 		if len(t.Reserved) > 0 {
-			peaks.Add(allocator.TraceEvent{Time: time.Duration(i), Live: live, Reserved: max(reserved, live)})
+			peaks.Add(allocator.TraceEvent{Time: time.Duration(i), Live: live, Reserved: reserved})
 		}
 	}
 	for _, p := range peaks.All() {
