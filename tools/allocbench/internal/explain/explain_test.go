@@ -285,18 +285,31 @@ func checkMoments(t *testing.T, name string, r report.Recording) {
 	}
 }
 
-// TestRecordedStreams wants free memory of a stream to be of another stream if the memory last grew for a second one.
-func TestRecordedStreams(t *testing.T) {
-	free := func(addr uintptr, mib int64, s allocator.Stream) allocator.MapSegment {
-		b := allocator.MapBlock{Addr: addr, Bytes: mib * bench.MiB, State: allocator.MapFree, Stream: s}
+// TestRecorded explains free memory by the request that the memory last grew for, or if none is known by the longest
+// live block: what was there before is no growth.
+func TestRecorded(t *testing.T) {
+	in := func(addr uintptr, mib int64, state string, s allocator.Stream) allocator.MapSegment {
+		b := allocator.MapBlock{Addr: addr, Bytes: mib * bench.MiB, State: state, Stream: s}
+		if state == allocator.MapLive {
+			b.Asked = b.Bytes
+		}
 		return allocator.MapSegment{Addr: addr, Bytes: b.Bytes, Stream: s, Pool: "large", Blocks: []allocator.MapBlock{b}}
 	}
-	r, _ := recorded(&observe.Requests{
-		Events:   []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Stream: 1}, {Bytes: 4 * bench.MiB, Stream: 1, Free: true}},
-		End:      &allocator.Map{Segments: []allocator.MapSegment{free(1<<30, 20, 1), free(2<<30, 30, 2)}},
-		Reserved: []observe.ReservedAt{{Event: 0, Bytes: 20 * bench.MiB}, {Event: 2, Bytes: 50 * bench.MiB}},
-	})
-	if got := r.Moments[0].Gap.Bytes; got[gap.OtherStream] != 20*bench.MiB || got[gap.Cached] != 30*bench.MiB {
-		t.Errorf("%v, want 20 MiB of another stream, and 30 cached", got)
+	before, grown := observe.ReservedAt{Bytes: 45 * bench.MiB}, observe.ReservedAt{Event: 2, Bytes: 75 * bench.MiB}
+	for _, c := range []struct {
+		reserved []observe.ReservedAt
+		want     [gap.Causes]int64
+	}{
+		{[]observe.ReservedAt{before, grown}, [gap.Causes]int64{gap.OtherStream: 20 * bench.MiB, gap.Cached: 30 * bench.MiB}},
+		{[]observe.ReservedAt{before}, [gap.Causes]int64{gap.Fragments: 20 * bench.MiB, gap.OtherStream: 30 * bench.MiB}},
+	} {
+		r, _ := recorded(&observe.Requests{
+			Events:   []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Stream: 1}, {Bytes: 4 * bench.MiB, Stream: 1, Free: true}},
+			End:      &allocator.Map{Segments: []allocator.MapSegment{in(1<<30, 20, allocator.MapFree, 1), in(2<<30, 30, allocator.MapFree, 2), in(3<<30, 25, allocator.MapLive, 1)}},
+			Reserved: c.reserved,
+		})
+		if got := r.Moments[0].Gap.Bytes; got != c.want {
+			t.Errorf("%v: %v, want %v", c.reserved, got, c.want)
+		}
 	}
 }

@@ -32,7 +32,7 @@ func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	var growth gap.Growth
 	for i, e := range t.Events {
 		for ; next < len(t.Reserved) && t.Reserved[next].Event <= i; next++ {
-			if now := t.Reserved[next].Bytes; now > reserved && !e.Free {
+			if now := t.Reserved[next].Bytes; next > 0 && now > reserved && !e.Free {
 				growth = gap.Growth{Bytes: e.Bytes, Stream: allocator.Stream(e.Stream + 1), Grown: now - reserved}
 			}
 			reserved = t.Reserved[next].Bytes
