@@ -191,21 +191,21 @@ func (s *snapshot) choose(held []entry, device int) (chosen, devices int, err er
 		}
 		return device, devices, nil
 	}
-	for i := range s.traces {
-		bytes[i] += 0 // of a device without segments
-	}
 	most := 0
-	for _, i := range slices.Sorted(maps.Keys(bytes)) {
+	for i, t := range s.traces {
 		events := 0
-		if i < len(s.traces) {
-			for _, e := range s.of(s.traces[i]) {
-				if e.action == actionAlloc || e.action == actionFreeRequested || e.action == actionFreeCompleted {
-					events++
-				}
+		for _, e := range s.of(t) {
+			if e.action == actionAlloc || e.action == actionFreeRequested || e.action == actionFreeCompleted {
+				events++
 			}
 		}
-		if events > most || events == most && bytes[i] > bytes[chosen] {
+		if events > most {
 			chosen, most = i, events
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(bytes)) {
+		if most == 0 && bytes[i] > bytes[chosen] {
+			chosen = i
 		}
 	}
 	return chosen, devices, nil
