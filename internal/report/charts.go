@@ -214,17 +214,20 @@ func parts(s gap.Split) []part {
 	return all
 }
 
-// causeBars draws the peak of each run as a bar.
-func causeBars(names []string, peaks []Moment) markup {
+// causeBars draws the fullest moment of each run as a bar.
+func causeBars(runs []Run, peaks []Moment) markup {
 	var all []chart.Row
 	top := int64(1)
 	for _, m := range peaks {
 		top = max(top, m.Gap.Reserved)
 	}
 	x, unit := bytesAxis(top)
-	x.Label, x.Unit = x.Unit[1:]+" reserved, at most", ""
+	x.Label, x.Unit = x.Unit[1:]+" reserved", ""
 	for i, m := range peaks {
-		row := chart.Row{Name: names[i], Note: text.Bytes(m.Gap.Reserved)}
+		row := chart.Row{Name: runs[i].Name, Note: text.Bytes(m.Gap.Reserved)}
+		if runs[i].AtEnd {
+			row.Note += " at its end"
+		}
 		sum := 0.
 		for _, p := range parts(m.Gap) {
 			to := sum + float64(p.bytes)/unit

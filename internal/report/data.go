@@ -81,6 +81,14 @@ type Run struct {
 	Recording
 }
 
+// When names the time of the fullest of Moments.
+func (r Run) When() string {
+	if r.AtEnd {
+		return "at the end of " + r.Over
+	}
+	return "when " + r.Name + " reserves most"
+}
+
 // A Fact is a name and a value.
 type Fact struct{ Name, Value string }
 
@@ -117,8 +125,9 @@ type Recording struct {
 	// Peak is the map of the pool at its peak of live memory, for a run without Moments.
 	Peak *allocator.Map `json:"peak,omitempty"`
 	// Moments are the memory at some times, in their order. One of them is the first time at which the
-	// reserved bytes were at their highest.
+	// reserved bytes were at their highest, unless AtEnd: then only the end is known.
 	Moments []Moment `json:"moments,omitempty"`
+	AtEnd   bool     `json:"at_end,omitempty"`
 }
 
 // A Moment is the memory of an allocator at one time.

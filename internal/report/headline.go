@@ -40,7 +40,7 @@ func (p Page) Answer() string { return strings.Join(p.lessMemory(), " ") }
 // lessMemory says what explains most of the memory that the first run reserves, and which change saves most.
 func (p Page) lessMemory() (said []string) {
 	if r, m := p.peak(); m != nil {
-		said = append(said, p.mostly(r, m.Gap))
+		said = append(said, p.mostly(r.Name, m.Gap))
 	}
 	if len(p.Changes) > 0 {
 		if c := p.Changes[0]; c.To < c.From {
@@ -53,13 +53,13 @@ func (p Page) lessMemory() (said []string) {
 }
 
 // peak returns the first run with Moments, and the one with most bytes reserved.
-func (p Page) peak() (run string, m *Moment) {
+func (p Page) peak() (r Run, m *Moment) {
 	for _, r := range p.Runs {
 		if len(r.Moments) > 0 {
-			return r.Name, &r.Moments[Fullest(r.Moments)]
+			return r, &r.Moments[Fullest(r.Moments)]
 		}
 	}
-	return "", nil
+	return r, nil
 }
 
 // littleGap is the share of the reserved bytes below which the live blocks explain more than the gap.

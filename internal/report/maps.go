@@ -2,11 +2,11 @@ package report
 
 import "slices"
 
-// maps writes the map of each run at its peak, with those of its other moments.
+// maps writes the map of each run at its fullest moment, with those of its other moments.
 func (d *document) maps(sliders []slider) {
 	heading, missing := "Memory at the peak of a step", "a training with a log_dir records one when it ends normally"
 	if d.Replay {
-		heading, missing = "Memory at its peak", "a replay records one when it ends normally"
+		heading, missing = "Memory at one moment", "a replay records one when it ends normally"
 	}
 	moving := slices.ContainsFunc(sliders, func(s slider) bool { return s.Shown > 0 })
 	if moving {

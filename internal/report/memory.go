@@ -76,8 +76,8 @@ func (d *document) causes() {
 		return
 	}
 	d.section("causes", "Where the memory goes", func() {
-		d.putf("<p>What is reserved and not live, by cause, when each run reserves most. At another time more may be live.</p>\n")
-		var names []string
+		when := "when each run reserves most"
+		var runs []Run
 		var peaks []Moment
 		var used [gap.Causes]bool
 		top := int64(1)
@@ -86,15 +86,19 @@ func (d *document) causes() {
 				continue
 			}
 			peak := r.Moments[Fullest(r.Moments)]
-			names, peaks, top = append(names, r.Name), append(peaks, peak), max(top, peak.Gap.Reserved)
+			if r.AtEnd {
+				when += "; of " + r.Name + ", " + r.When()
+			}
+			runs, peaks, top = append(runs, r), append(peaks, peak), max(top, peak.Gap.Reserved)
 			for _, m := range r.Moments {
 				for c, bytes := range m.Gap.Bytes {
 					used[c] = used[c] || bytes > 0
 				}
 			}
 		}
-		if len(names) > 1 {
-			d.putf("<figure>%s</figure>\n", causeBars(names, peaks))
+		d.putf("<p>What is reserved and not live, by cause, %s. At another time more may be live.</p>\n", when)
+		if len(runs) > 1 {
+			d.putf("<figure>%s</figure>\n", causeBars(runs, peaks))
 		}
 		key := []legend{{"live", "live"}}
 		for c := range gap.Causes {
@@ -110,8 +114,8 @@ func (d *document) causes() {
 			}
 		}
 		d.putf("</div>\n")
-		for i, name := range names {
-			d.causeTable(name, peaks[i])
+		for i, r := range runs {
+			d.causeTable(r.Name, peaks[i])
 		}
 	})
 }

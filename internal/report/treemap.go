@@ -106,12 +106,12 @@ const treeHeight, tileName = 440, 20
 // treemap writes what is live at the peak as nested boxes whose areas are bytes.
 func (d *document) treemap() {
 	groups := tiles(d.Blocks)
-	run, m := d.peak()
+	r, m := d.peak()
 	if m == nil || groups == nil {
 		return
 	}
 	d.section("live", "What is live", func() {
-		d.putf("<p>When %s reserves most, at %s, %s are live. Each area is proportional to its bytes.</p>\n<div class=\"treemap\">\n", run, d.when(*m), text.Bytes(m.Gap.Live))
+		d.putf("<p>%s are live %s, at %s. Each area is proportional to its bytes.</p>\n<div class=\"treemap\">\n", text.Bytes(m.Gap.Live), r.When(), d.when(*m))
 		for i, r := range squarified(rect{0, 0, wide, treeHeight}, groups) {
 			g := groups[i]
 			class := "other"

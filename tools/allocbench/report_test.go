@@ -158,13 +158,13 @@ func TestSegmentsAlone(t *testing.T) {
 	var out bytes.Buffer
 	page := filepath.Join(t.TempDir(), "page.html")
 	must.OK(t, run(t.Context(), []string{"-trace", list, "-report", page}, &out, io.Discard, nullMachine))
-	for _, want := range []string{"2.0 MiB reserved = 1.0 MiB live + 1.0 MiB:\n", "1.0 MiB  f f.py:3", "the smallest device need them: record them with torch.cuda.memory._record_memory_history("} {
+	for _, want := range []string{"2.0 MiB reserved = 1.0 MiB live + 1.0 MiB:\n", "what is live at the end of the recording:\n 1.0 MiB  f f.py:3\n", "the smallest device need them: record them with torch.cuda.memory._record_memory_history("} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("the output has no %q:\n%s", want, out.String())
 		}
 	}
-	if text := string(must.Read(t, page)); !strings.Contains(text, "no events") || strings.Contains(text, "What would help") {
-		t.Error("the page does not say that events are missing, or has what needs them")
+	if text := string(must.Read(t, page)); !strings.Contains(text, "no events") || !strings.Contains(text, "live at the end of the recording") || strings.Contains(text, "What would help") {
+		t.Error("the page does not say that events are missing, or has what needs them, or shows the end as the peak")
 	}
 	for _, args := range []string{"-cards", "-csv " + page, "-export-rmm " + page} {
 		badFlags{args + " -trace " + list, "list.json: has no events, which a replay needs: record them with"}.check(t)

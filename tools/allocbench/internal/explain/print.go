@@ -25,7 +25,7 @@ func Print(w io.Writer, p report.Page) error {
 		m := r.Moments[report.Fullest(r.Moments)]
 		g := m.Gap
 		at := fmt.Sprintf("request %.0f", m.MS)
-		if r.Over == theRecording {
+		if r.AtEnd {
 			at = "at its end"
 		}
 		fmt.Fprintf(&b, "%s, %s: %s reserved = %s live + %s:\n", r.Name, at, text.Bytes(g.Reserved), text.Bytes(g.Live), text.Bytes(g.Reserved-g.Live))
@@ -40,7 +40,7 @@ func Print(w io.Writer, p report.Page) error {
 		}
 	}
 	if len(p.Blocks) > 0 && p.Blocks[0].AtPeak > 0 {
-		fmt.Fprintf(&b, "\nwhat is live when %s reserves most:\n", p.Runs[0].Name)
+		fmt.Fprintf(&b, "\nwhat is live %s:\n", p.Runs[0].When())
 		for _, t := range p.Blocks[:min(len(p.Blocks), mostLive)] {
 			fmt.Fprintf(&b, "  %10s  %s\n", text.Bytes(t.AtPeak), t.Name())
 		}

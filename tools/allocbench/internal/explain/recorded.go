@@ -16,16 +16,13 @@ import (
 	"mlpool/tools/allocbench/peers"
 )
 
-// theRecording is what a run of the recorded allocator is over. Its only moment is the end.
-const theRecording = "the recording"
-
 // recorded returns the run of the trace itself, if it is a snapshot with segments: its memory over time, as far as
 // the snapshot tells, and its segments at the end.
 func recorded(t *observe.Requests) (r report.Run, ok bool) {
 	if t.End == nil {
 		return r, false
 	}
-	r.Name, r.Recording.Over = "the recorded allocator", theRecording
+	r.Name, r.Over, r.AtEnd = "the recorded allocator", "the recording", true
 	peaks := observe.NewPeaks(report.MostPeaks)
 	var live, reserved int64
 	next := 0
