@@ -15,7 +15,7 @@ import (
 type Async struct {
 	ledger
 	driver  AsyncDriver
-	counted counters
+	counted meter // of events alone
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, the driver's last figures
@@ -34,7 +34,7 @@ type recordingDriver interface {
 func NewAsync(d AsyncDriver) *Async {
 	a := &Async{driver: d}
 	if e, ok := d.(order.Driver); ok {
-		a.events.Driver = countedEvents{e, &a.counted}
+		a.counted.events, a.events.Driver = e, &a.counted
 	}
 	return a
 }
@@ -218,36 +218,4 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 	}
 	e.advise(0, max(st.Reserved-st.Allocated, 0))
 	return e
-}
-
-// countedEvents counts the calls of an order.Driver.
-type countedEvents struct {
-	order.Driver
-	counted *counters
-}
-
-func (c countedEvents) NewEvent() (uintptr, error) {
-	c.counted.calls.Add(1)
-	return c.Driver.NewEvent()
-}
-
-func (c countedEvents) RecordEvent(event, s uintptr) error {
-	c.counted.calls.Add(1)
-	return c.Driver.RecordEvent(event, s)
-}
-
-func (c countedEvents) WaitEvent(s, event uintptr) error {
-	c.counted.calls.Add(1)
-	return c.Driver.WaitEvent(s, event)
-}
-
-func (c countedEvents) SyncEvent(event uintptr) error {
-	c.counted.waits.Add(1)
-	c.counted.calls.Add(1)
-	return c.Driver.SyncEvent(event)
-}
-
-func (c countedEvents) FreeEvent(event uintptr) error {
-	c.counted.calls.Add(1)
-	return c.Driver.FreeEvent(event)
 }

@@ -19,7 +19,7 @@ type Malloc struct {
 
 // NewMalloc returns an allocator over d.
 func NewMalloc(d Driver) *Malloc {
-	m := &Malloc{driver: meter{driver: d}}
+	m := &Malloc{driver: meter{driver: d, events: d}}
 	m.events.Driver = &m.driver
 	return m
 }

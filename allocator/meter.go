@@ -3,6 +3,8 @@ package allocator
 import (
 	"sync/atomic"
 	"time"
+
+	"mlpool/allocator/internal/order"
 )
 
 // The count and the time of the calls of a driver.
@@ -15,8 +17,9 @@ type metered interface {
 // A meter is a Driver that counts its calls, and measures them once it has a clock.
 type meter struct {
 	driver Driver
-	paged  PageDriver // driver, if it maps pages
-	copier HostCopier // driver, if it copies to host memory
+	events order.Driver // driver; all that the meter of an Async has
+	paged  PageDriver   // driver, if it maps pages
+	copier HostCopier   // driver, if it copies to host memory
 	counters
 	clock atomic.Pointer[clock] // nil: do not measure
 	spent atomic.Int64          // nanoseconds in calls since clock was set
@@ -77,33 +80,33 @@ func (m *meter) MemInfo() (free, total int64, err error) {
 
 func (m *meter) NewEvent() (uintptr, error) {
 	defer m.end(m.begin())
-	return m.driver.NewEvent()
+	return m.events.NewEvent()
 }
 
 func (m *meter) RecordEvent(event, stream uintptr) error {
 	defer m.end(m.begin())
-	return m.driver.RecordEvent(event, stream)
+	return m.events.RecordEvent(event, stream)
 }
 
 func (m *meter) QueryEvent(event uintptr) (bool, error) {
 	defer m.end(m.begin())
-	return m.driver.QueryEvent(event)
+	return m.events.QueryEvent(event)
 }
 
 func (m *meter) WaitEvent(stream, event uintptr) error {
 	defer m.end(m.begin())
-	return m.driver.WaitEvent(stream, event)
+	return m.events.WaitEvent(stream, event)
 }
 
 func (m *meter) SyncEvent(event uintptr) error {
 	m.waits.Add(1)
 	defer m.end(m.begin())
-	return m.driver.SyncEvent(event)
+	return m.events.SyncEvent(event)
 }
 
 func (m *meter) FreeEvent(event uintptr) error {
 	defer m.end(m.begin())
-	return m.driver.FreeEvent(event)
+	return m.events.FreeEvent(event)
 }
 
 func (m *meter) ReserveRange(bytes int64) (uintptr, error) {

@@ -18,7 +18,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Pool{opt: o, strategy: o.strategy(), driver: meter{driver: d}}
+	p := &Pool{opt: o, strategy: o.strategy(), driver: meter{driver: d, events: d}}
 	p.driver.copier, _ = d.(HostCopier)
 	p.events.Driver = &p.driver
 	if err := p.limit(); err != nil {

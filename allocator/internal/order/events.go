@@ -5,18 +5,13 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Driver has a device's calls for events, without queries.
+// A Driver has a device's calls for events.
 type Driver interface {
 	NewEvent() (event uintptr, err error)
 	RecordEvent(event, stream uintptr) error
 	WaitEvent(stream, event uintptr) error
 	SyncEvent(event uintptr) error
 	FreeEvent(event uintptr) error
-}
-
-// A Querier is a Driver that can query whether an event is done.
-type Querier interface {
-	Driver
 	QueryEvent(event uintptr) (done bool, err error)
 }
 
@@ -115,8 +110,7 @@ func (e *Events) Closed() bool {
 	return len(e.idle) == 0
 }
 
-// Pass orders stream s after the event, and reports whether it could. To query the event, the Driver
-// must be a [Querier].
+// Pass orders stream s after the event, and reports whether it could.
 func (e *Events) Pass(event uintptr, s Stream, how Mode) (bool, error) {
 	switch how {
 	case DeviceWaits:
@@ -124,5 +118,5 @@ func (e *Events) Pass(event uintptr, s Stream, how Mode) (bool, error) {
 	case HostWaits:
 		return true, e.Driver.SyncEvent(event)
 	}
-	return e.Driver.(Querier).QueryEvent(event)
+	return e.Driver.QueryEvent(event)
 }
