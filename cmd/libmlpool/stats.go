@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -60,12 +61,7 @@ func (p *pool) memory() allocator.Map {
 	for _, c := range p.captures.list() {
 		m.Segments = append(m.Segments, c.alloc.Map().Segments...)
 	}
-	slices.SortFunc(m.Segments, func(a, b allocator.MapSegment) int {
-		if a.Addr < b.Addr {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(m.Segments, func(a, b allocator.MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
 	return m
 }
 
