@@ -47,17 +47,6 @@ func TestReleasedWhileItWaits(t *testing.T) {
 	}
 }
 
-// waits is a driver that counts how often a stream is made to wait for another.
-type waits struct {
-	*allocatortest.Fake
-	count int
-}
-
-func (d *waits) WaitEvent(s, event uintptr) error {
-	d.count++
-	return d.Fake.WaitEvent(s, event)
-}
-
 // TestFullDevice has another program take the rest of the device. While the device is full, requests
 // that memory of other streams can serve do not ask the driver. Once a Trim, or a request that nothing
 // else serves, finds memory again, streams grow before they take each other's.
@@ -66,8 +55,8 @@ func TestFullDevice(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		for _, trim := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/trim=%v", kind, trim), func(t *testing.T) {
-				d := &waits{Fake: allocatortest.NewFake(units * unit)}
-				r := newRigOver(t, d, d.Fake, allocator.PoolOptions{Segments: kind, MaxSegmentBytes: unit, Slack: 1})
+				d := allocatortest.NewFake(units * unit)
+				r := newRigOn(t, d, allocator.PoolOptions{Segments: kind, MaxSegmentBytes: unit, Slack: 1})
 				alloc := func(n int, on allocator.Stream) (blocks []allocator.Block) {
 					for range n {
 						blocks = append(blocks, r.alloc(unit, on))
@@ -85,8 +74,8 @@ func TestFullDevice(t *testing.T) {
 				taken := alloc(4, 1)
 				asked := r.Stats().DriverMallocs
 				taken = append(taken, alloc(4, 1)...)
-				if got := r.Stats().DriverMallocs - asked; got != 0 || d.count < 4 {
-					t.Errorf("with a full device, the driver was called %d times in 4 requests; streams waited %d times", got, d.count)
+				if got := r.Stats().DriverMallocs - asked; got != 0 || d.Calls("WaitEvent") < 4 {
+					t.Errorf("with a full device, the driver was called %d times in 4 requests; streams waited %d times", got, d.Calls("WaitEvent"))
 				}
 
 				r.must(d.Free(program))
@@ -98,9 +87,9 @@ func TestFullDevice(t *testing.T) {
 					taken = append(taken, alloc(1, 1)...)
 				}
 				r.freeAll(others[8:16], 2)
-				waited := d.count
+				waited := d.Calls("WaitEvent")
 				taken = append(taken, alloc(8, 1)...)
-				if got := d.count - waited; got != 0 {
+				if got := d.Calls("WaitEvent") - waited; got != 0 {
 					t.Errorf("with more to be had, stream 1 waited for stream 2 %d times in 8 requests", got)
 				}
 				r.freeAll(taken, 1)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"mlpool/allocator"
@@ -11,64 +12,22 @@ import (
 	"mlpool/internal/must"
 )
 
-// A stallingDriver is a Fake that, once armed, blocks the next call of one method: it sends on inside
+// A stallingDriver is a Fake that, once armed, blocks the next call of one method: it closes inside
 // and returns when resume is closed.
 type stallingDriver struct {
 	*allocatortest.Fake
-	method         string
 	inside, resume chan struct{}
 }
 
 func (d *stallingDriver) arm(method string) {
-	d.method, d.inside, d.resume = method, make(chan struct{}), make(chan struct{})
-}
-
-func (d *stallingDriver) stall(method string) {
-	if d.method == method {
-		d.method = ""
-		close(d.inside)
-		<-d.resume
-	}
-}
-
-func (d *stallingDriver) Malloc(bytes int64) (uintptr, error) {
-	d.stall("Malloc")
-	return d.Fake.Malloc(bytes)
-}
-
-func (d *stallingDriver) Free(addr uintptr) error {
-	d.stall("Free")
-	return d.Fake.Free(addr)
-}
-
-func (d *stallingDriver) SyncEvent(event uintptr) error {
-	d.stall("SyncEvent")
-	return d.Fake.SyncEvent(event)
-}
-
-func (d *stallingDriver) WaitEvent(s, event uintptr) error {
-	d.stall("WaitEvent")
-	return d.Fake.WaitEvent(s, event)
-}
-
-func (d *stallingDriver) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
-	d.stall("MallocAsync")
-	return d.Fake.MallocAsync(bytes, s)
-}
-
-func (d *stallingDriver) FreeAsync(addr, s uintptr) error {
-	d.stall("FreeAsync")
-	return d.Fake.FreeAsync(addr, s)
-}
-
-func (d *stallingDriver) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (int64, error) {
-	d.stall("Differing")
-	return d.Fake.Differing(addr, value, bytes, s)
-}
-
-func (d *stallingDriver) PoolReserved() (current, peak int64, err error) {
-	d.stall("PoolReserved")
-	return d.Fake.PoolReserved()
+	d.inside, d.resume = make(chan struct{}), make(chan struct{})
+	var stalled atomic.Bool
+	d.Before(func(name string) {
+		if name == method && stalled.CompareAndSwap(false, true) {
+			close(d.inside)
+			<-d.resume
+		}
+	})
 }
 
 func openMalloc(d *stallingDriver) allocator.Allocator { return allocator.NewMalloc(d) }

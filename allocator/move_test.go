@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
 )
 
 // smallPage makes chunks move all the time, in bytes.
@@ -25,17 +24,6 @@ func virtualStrategies() []string {
 	return slices.DeleteFunc(allocator.Strategies(), func(s string) bool { return s == "buddy" })
 }
 
-// countedSyncs is a driver that counts how often the host waits.
-type countedSyncs struct {
-	*allocatortest.Fake
-	syncs int
-}
-
-func (d *countedSyncs) SyncEvent(event uintptr) error {
-	d.syncs++
-	return d.Fake.SyncEvent(event)
-}
-
 // TestTrimWaitsForGiversOnly trims a pool in which only one stream has unused memory, or enough of
 // it. The host waits for that stream only, not for those whose segments are partly in use, nor for
 // memory of a released stream.
@@ -43,8 +31,7 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 	const page, streams = 2 << 20, 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		t.Run(kind, func(t *testing.T) {
-			d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
-			r := newRigOver(t, d, d.Fake, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page, Reuse: allocator.ReuseSameStream})
+			r := newRig(t, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page, Reuse: allocator.ReuseSameStream})
 			var blocks []allocator.Block
 			for s := range allocator.Stream(streams) {
 				blocks = append(blocks, r.alloc(page/2, s))
@@ -67,9 +54,9 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 				if c.name == "released" {
 					r.must(r.pool.ReleaseStream(7))
 				}
-				before := d.syncs
+				before := r.fake.Calls("SyncEvent")
 				r.must(r.Trim(c.keep))
-				if got := d.syncs - before; got != c.waits {
+				if got := r.fake.Calls("SyncEvent") - before; got != c.waits {
 					t.Errorf("%s: the host waited %d times, want %d", c.name, got, c.waits)
 				}
 				if got := r.Stats().Reserved; got != c.keep {

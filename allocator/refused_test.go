@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
-	"mlpool/internal/must"
 )
 
 // refusing is a driver that refuses some streams, as a driver refuses destroyed ones.
@@ -257,56 +257,37 @@ func TestFailedOrder(t *testing.T) {
 // TestOutOfMemoryOnARefusingDevice requests too much of a device that does not report free memory
 // either, like a lost one. The error must be one line.
 func TestOutOfMemoryOnARefusingDevice(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		open func(*allocatortest.Fake) (allocator.Allocator, error)
-	}{
-		{"pool", func(f *allocatortest.Fake) (allocator.Allocator, error) {
-			return allocator.NewPool(f, allocator.PoolOptions{})
-		}},
-		{"malloc", func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewMalloc(f), nil }},
-		{"async", func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewAsync(f), nil }},
-	} {
+	for _, name := range []string{"pool", "malloc", "async"} {
 		f := allocatortest.NewFake(16 << 20)
-		a, err := c.open(f)
-		must.OK(t, err)
+		a := openers[name](t, f)
 		f.FailAt(1, "MemInfo")
-		_, err = a.Alloc(32<<20, 1, "too much")
+		_, err := a.Alloc(32<<20, 1, "too much")
 		var oom *allocator.OutOfMemoryError
 		if !errors.As(err, &oom) || !errors.Is(err, allocatortest.ErrInjected) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: error %q", c.name, err)
+			t.Errorf("%s: error %q", name, err)
 		}
 		if err := errors.Join(a.Close(), f.Faults(), f.Leftover()); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// interrupted is a driver that calls then in the next NewEvent.
-type interrupted struct {
-	*allocatortest.Fake
-	then func()
-}
-
-func (d *interrupted) NewEvent() (uintptr, error) {
-	then := d.then
-	d.then = func() {}
-	then()
-	return d.Fake.NewEvent()
 }
 
 // TestReleaseBesideFree releases and destroys a stream while another thread frees a block that names it.
 func TestReleaseBesideFree(t *testing.T) {
-	d := &interrupted{allocatortest.NewFake(deviceBytes), func() {}}
-	r := newRigOver(t, d, d.Fake, allocator.PoolOptions{})
-	d.CreateStream(2)
+	r := newRig(t, allocator.PoolOptions{})
+	r.fake.CreateStream(2)
 	b := r.alloc(1000, 1)
 	r.must(r.RecordStream(b, 2))
 	done := make(chan error, 1)
-	d.then = func() {
-		go func() { err := r.pool.ReleaseStream(2); d.DestroyStream(2); done <- err }()
-		time.Sleep(10 * time.Millisecond) // enough for a release that does not wait
-	}
+	var once sync.Once
+	r.fake.Before(func(name string) {
+		if name == "NewEvent" {
+			once.Do(func() {
+				go func() { err := r.pool.ReleaseStream(2); r.fake.DestroyStream(2); done <- err }()
+				time.Sleep(10 * time.Millisecond) // enough for a release that does not wait
+			})
+		}
+	})
 	r.must(r.Free(b, 1))
 	r.must(<-done)
 	r.close()

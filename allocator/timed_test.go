@@ -43,33 +43,6 @@ func (c *scriptedClock) draw() uint32 {
 // sampled reports whether the next call will be timed.
 func (c *scriptedClock) sampled() bool { return (c.calls+1)%allocator.SampleEvery == 0 }
 
-// A tickingDriver takes some time for each call that allocates or frees.
-type tickingDriver struct {
-	*allocatortest.Fake
-	clock *scriptedClock
-	takes time.Duration
-}
-
-func (d *tickingDriver) Malloc(bytes int64) (uintptr, error) {
-	d.clock.now += d.takes
-	return d.Fake.Malloc(bytes)
-}
-
-func (d *tickingDriver) Free(addr uintptr) error {
-	d.clock.now += d.takes
-	return d.Fake.Free(addr)
-}
-
-func (d *tickingDriver) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
-	d.clock.now += d.takes
-	return d.Fake.MallocAsync(bytes, s)
-}
-
-func (d *tickingDriver) FreeAsync(addr, s uintptr) error {
-	d.clock.now += d.takes
-	return d.Fake.FreeAsync(addr, s)
-}
-
 // TestTimedPool makes 1300 pairs of calls that take one tick each and need no driver, and
 // one longer call. It times 200 calls.
 func TestTimedPool(t *testing.T) {
@@ -97,7 +70,12 @@ func TestTimedPool(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := &scriptedClock{}
-			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes).WithoutPages(), clock: clock, takes: takes}
+			d := allocatortest.NewFake(deviceBytes).WithoutPages()
+			d.Before(func(name string) {
+				if name == "Malloc" || name == "Free" {
+					clock.now += takes
+				}
+			})
 			a := allocator.NewTimed(allocator.NewLimit(newPool(t, d, allocator.PoolOptions{}), 1<<30))
 			if got := a.Time(); got != 0 {
 				t.Errorf("new stopwatch shows %v", got)
@@ -128,7 +106,7 @@ func TestTimedPool(t *testing.T) {
 			if got := a.Time() - before; !done || got != c.want {
 				t.Errorf("%d pairs took %v by estimate, want %v", pairs, got, c.want)
 			}
-			closeOn(t, d.Fake, a)
+			closeOn(t, d, a)
 		})
 	}
 }

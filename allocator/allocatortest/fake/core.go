@@ -46,6 +46,7 @@ type core struct {
 	calls    [callCount]int
 	failAt   int
 	failName string
+	before   atomic.Pointer[func(name string)]
 	failed   string // the call that FailAt made fail
 	injected int    // calls that failed at random
 	spared   int    // random failures to suppress
@@ -102,8 +103,14 @@ func (f *core) Calls(names ...string) (n int) {
 	return n
 }
 
+// Before has each call first call f, with the name of its method. f may call the device.
+func (f *core) Before(call func(name string)) { f.before.Store(&call) }
+
 // enter locks f, counts and logs call c, and may make it fail. The caller unlocks f.
 func (f *core) enter(c call, args ...uintptr) error {
+	if before := f.before.Load(); before != nil {
+		(*before)(c.String())
+	}
 	f.mu.Lock()
 	f.calls[c]++
 	if f.chance.Concurrent && f.calls[c]%8 == 0 { // an allocator is in the middle of something

@@ -102,9 +102,6 @@ func (n *Node) Next() *Node { return n.next }
 // Whole reports whether the block is all of its range.
 func (n *Node) Whole() bool { return n.prev == nil && n.next == nil }
 
-// Range returns the range of a block that is the first or the last of it.
-func (n *Node) Range() *Range { return n.rng }
-
 // IsSmall reports whether the block is in a range for small blocks.
 func (n *Node) IsSmall() bool { return n.kind&small != 0 }
 

@@ -164,7 +164,7 @@ func (m *model) play(data []byte) error {
 			m.Flush()
 			m.Blocks(func(n *Node) {
 				if n.State == Free && n.Whole() {
-					m.Remove(m.Cut(n, n.Addr(), n.End()), n.Range())
+					m.Remove(m.Cut(n, n.Addr(), n.End()), n.rng)
 				}
 			})
 		case op == 7:
