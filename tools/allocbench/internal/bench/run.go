@@ -10,7 +10,7 @@ import (
 
 // Limits are those of a measurement.
 type Limits struct {
-	Quick bool          // few operations: the figures mean nothing
+	Quick bool          // few operations: times mean nothing
 	Most  time.Duration // of one measurement
 }
 
