@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,13 +279,11 @@ func TestReleaseBesideFree(t *testing.T) {
 	b := r.alloc(1000, 1)
 	r.must(r.RecordStream(b, 2))
 	done := make(chan error, 1)
-	var once sync.Once
+	var called atomic.Bool
 	r.fake.Before(func(name string) {
-		if name == "NewEvent" {
-			once.Do(func() {
-				go func() { err := r.pool.ReleaseStream(2); r.fake.DestroyStream(2); done <- err }()
-				time.Sleep(10 * time.Millisecond) // enough for a release that does not wait
-			})
+		if name == "NewEvent" && called.CompareAndSwap(false, true) {
+			go func() { err := r.pool.ReleaseStream(2); r.fake.DestroyStream(2); done <- err }()
+			time.Sleep(10 * time.Millisecond) // enough for a release that does not wait
 		}
 	})
 	r.must(r.Free(b, 1))

@@ -64,6 +64,8 @@ BOUNDS = [
     ("dgrad_wgrad: fewest CTAs", ("3xtf32",), "1888x64x4", "1896x64x4"),
     ("dgrad_wgrad: most CTAs", ("3xtf32",), "2112x64x4", "2120x64x4"),
     ("bf16_fills: wgrads", BF16, "1152x200x2", "1160x200x2"),
+    ("wide: columns", TENSOR + BF16, "2752x64x2", "2760x64x2"),
+    ("wide: rows", TENSOR + BF16, "4320x64x2", "4320x65x2"),
     ("WARPGROUP_MIN_WORK", TENSOR, "880x256x4", "888x256x4"),
     ("WARPGROUP_MIN_WORK in bf16", BF16, "1248x128x4", "1256x128x4"),
     ("warpgroup: columns", TENSOR, "128x4096x4", "136x4096x4"),

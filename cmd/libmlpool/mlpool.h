@@ -170,8 +170,8 @@ int mlpool_stats_json(mlpool_pool *pool, char *buffer, size_t size, size_t *byte
 int mlpool_snapshot(mlpool_pool *pool, const char *path);
 
 /* mlpool_sleep waits for the work on the pool's memory and gives the memory back to the driver, but keeps
- * the addresses. mlpool_wake maps new memory at the same addresses. With keep, the contents of live blocks go to pinned
- * host memory and come back; without, they are undefined then. CUDA graphs that use them stay valid. Nothing
+ * the addresses. mlpool_wake maps new memory at the same addresses. With keep, mlpool_sleep copies the contents of live
+ * blocks to pinned host memory, and mlpool_wake copies them back. Without, they are undefined after mlpool_wake. CUDA graphs that use them stay valid. Nothing
  * may use the memory between the two calls; mlpool_alloc then returns MLPOOL_ERROR_ASLEEP. Registrations of
  * the memory with NCCL and for RDMA must be undone first: they would stay with the old memory. While a capture is
  * open, mlpool_sleep and mlpool_tag_sleep fail. */

@@ -76,7 +76,7 @@ func (d *document) causes() {
 		return
 	}
 	d.section("causes", "Where the memory goes", func() {
-		when := "when each run reserves most"
+		when, end := "", ""
 		var runs []Run
 		var peaks []Moment
 		var used [gap.Causes]bool
@@ -87,7 +87,9 @@ func (d *document) causes() {
 			}
 			peak := r.Moments[Fullest(r.Moments)]
 			if r.AtEnd {
-				when += "; of " + r.Name + ", " + r.When()
+				end = r.When() + ", for " + r.Name
+			} else {
+				when = "when each run reserves most"
 			}
 			runs, peaks, top = append(runs, r), append(peaks, peak), max(top, peak.Gap.Reserved)
 			for _, m := range r.Moments {
@@ -96,7 +98,10 @@ func (d *document) causes() {
 				}
 			}
 		}
-		d.putf("<p>What is reserved and not live, by cause, %s. At another time more may be live.</p>\n", when)
+		if when != "" && end != "" {
+			end = "; " + end
+		}
+		d.putf("<p>What is reserved and not live, by cause, %s. At another time more may be live.</p>\n", when+end)
 		if len(runs) > 1 {
 			d.putf("<figure>%s</figure>\n", causeBars(runs, peaks))
 		}

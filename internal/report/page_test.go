@@ -173,8 +173,8 @@ func TestSections(t *testing.T) {
 		{"one epoch", "times", epochs(2), []string{"Each dot is the only epoch timed."}, 2, 0},
 		{"two epochs", "times", epochs(3), []string{"Each dot is one of 2 epochs after the first, which includes one-time work. The line is the median."}, 2, 1},
 		{"reserved is unknown", "memory", unknown, []string{"tlsf over two replays: at most 3.0 MiB live, 4.0 MiB reserved", "Peaks of a whole run are in the first table.", "at most 3.0 MiB live; reserved is not known"}, 2, -1},
-		{"a recording", "causes", recorded, []string{"when each run reserves most; of torch expandable, at the end of the recording.", "2.3 MiB at its end"}, 2, -1},
-		{"a recording alone", "causes", alone, []string{"when each run reserves most; of torch expandable, at the end of the recording."}, 0, 0},
+		{"a recording", "causes", recorded, []string{"when each run reserves most; at the end of the recording, for torch expandable.", "2.3 MiB at its end"}, 2, -1},
+		{"a recording alone", "causes", alone, []string{"by cause, at the end of the recording, for torch expandable."}, 0, 0},
 		{"a recording alone", "live", alone, []string{" are live at the end of the recording, at request 100. Each area"}, 0, 0},
 		{"gibibytes", "memory", large, []string{"50 GiB", "at most 2.00 GiB live, 80.0 GiB reserved"}, 1, -1},
 	} {

@@ -129,7 +129,7 @@ func (s *session) notes(args []string) []string {
 		notes = append(notes, "-runs 1: nothing tells how far runs differ")
 	}
 	if s.quick {
-		notes = append(notes, "-quick: times mean nothing, and memory only with -trace")
+		notes = append(notes, "-quick: times mean nothing, and memory counts for -trace and -traces alone")
 	}
 	return notes
 }

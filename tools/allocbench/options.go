@@ -57,7 +57,7 @@ func (o *options) define() *flag.FlagSet {
 	flags.StringVar(&o.allocators, "allocator", "", "run them on the allocators in `list`, with commas between them (default all, without a GPU all but cuda)")
 	flags.StringVar(&o.cases, "case", "", "run only the cases whose name contains `text`")
 	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and end")
-	flags.BoolVar(&o.quick, "quick", false, "run few operations, to see that everything works: times mean nothing, and memory only with -trace")
+	flags.BoolVar(&o.quick, "quick", false, "run few operations, to see that everything works: times mean nothing, and memory counts for -trace and -traces alone")
 	flags.IntVar(&o.runs, "runs", stats.LeastPairs, "take the median of `N` runs, in which the allocators take turns; with fewer than the default, -report cannot tell which is faster")
 	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it as cut")
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")

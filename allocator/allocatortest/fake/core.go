@@ -103,8 +103,9 @@ func (f *core) Calls(names ...string) (n int) {
 	return n
 }
 
-// Before has each call first call f, with the name of its method. f may call the device.
-func (f *core) Before(call func(name string)) { f.before.Store(&call) }
+// Before has each call first call before, with the name of its method. Several threads may be in before at once, and a call
+// that it makes calls it too.
+func (f *core) Before(before func(name string)) { f.before.Store(&before) }
 
 // enter locks f, counts and logs call c, and may make it fail. The caller unlocks f.
 func (f *core) enter(c call, args ...uintptr) error {

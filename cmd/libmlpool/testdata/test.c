@@ -120,10 +120,16 @@ static void test_blocks(void) {
 
 // test_front frees blocks that are kept for the next request of their size, and others.
 static void test_front(void) {
-  enum { BLOCKS = 40 };
+  enum { BLOCKS = 64 };  // as many as are kept
   mlpool_pool *pool = create(NULL);
-  void *blocks[BLOCKS], *again;
+  void *blocks[BLOCKS], *again, *more;
+  CHECK(!mlpool_alloc(pool, &more, 1, NULL, "x"));
   for (int i = 0; i < BLOCKS; i++) CHECK(!mlpool_alloc(pool, &blocks[i], 1000 * (size_t)(i + 1), NULL, "x"));
+  for (int i = 0; i < BLOCKS; i++) CHECK(!mlpool_free(pool, blocks[i], NULL));
+  for (int i = 0; i < BLOCKS; i++) {
+    int k = i * 37 % BLOCKS;
+    CHECK(!mlpool_alloc(pool, &again, 1000 * (size_t)(k + 1), NULL, "x") && again == blocks[k]);
+  }
   for (int i = 0; i < BLOCKS; i++) CHECK(!mlpool_free(pool, blocks[i], NULL));
   for (int i = 0; i < BLOCKS; i++) FAILS(mlpool_free(pool, blocks[i], NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "block");
   CHECK(!mlpool_alloc(pool, &again, 1000 * BLOCKS, NULL, "x") && again == blocks[BLOCKS - 1]);
@@ -132,7 +138,7 @@ static void test_front(void) {
   FAILS(mlpool_record_stream(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before");
   FAILS(mlpool_send(pool, again, 0), MLPOOL_ERROR_UNKNOWN_BLOCK, "freed before");
   for (int i = 0; i < 3; i++) FAILS(mlpool_free(pool, NULL, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
-  CHECK(stats(pool).allocated == 0);
+  CHECK(!mlpool_free(pool, more, NULL) && stats(pool).allocated == 0);
   FAILS(mlpool_free(pool, again, NULL), MLPOOL_ERROR_UNKNOWN_BLOCK, "not of this");
   CHECK(!mlpool_alloc(pool, &again, 0, NULL, "x") && !mlpool_record_stream(pool, again, NULL) && !mlpool_free(pool, again, NULL));
   // Blocks that are kept serve a larger request before the pool grows.

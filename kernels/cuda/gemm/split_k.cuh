@@ -132,8 +132,9 @@ inline int split_k(const Gemm &g, int64_t tiles, Share share) {
   return most;
 }
 
-// wide says whether a row of tiles of 64 columns has a CTA for each SM, where clusters of three may share a tile.
-inline bool wide(const Gemm &g) { return (device().major >= 9 ? 3 : 1) * ceil_div(g.n, 64) >= device().sms; }
+// wide says whether g has so few rows and so many columns that tiles of 64 columns are faster than of 32: each tile reads all
+// rows. With clusters a third of the SMs must have a tile, which was measured; without, each.
+inline bool wide(const Gemm &g) { return g.m <= 64 && (device().major >= 9 ? 3 : 1) * ceil_div(g.n, 64) >= device().sms; }
 
 // launch_split_k launches KERNEL, whose tiles are C::BM×C::BN. S::BYTES is the shared memory of a CTA, to which cluster
 // split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.

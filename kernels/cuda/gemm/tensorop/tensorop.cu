@@ -30,7 +30,7 @@ using Square = Policy<typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2,
 // bytes of weights count: two CTAs on an SM.
 using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
 using Lower = Policy<Config<32, 32, 16, 2, 1, 4, 5, 2>>;
-// Wide and WideLower are for so many columns that tiles of 64 are enough: each tile reads all rows.
+// Wide and WideLower are for many columns (wide). Two CTAs of WideLower fit on an SM in NN.
 using Wide = Policy<Config<64, 64, 16, 2, 2, 2, 8, 1>, Config<64, 64, 16, 2, 2, 2, 4, 1>>;
 using WideLower = Policy<Config<32, 64, 16, 1, 2, 4, 4, 2>, Config<32, 64, 16, 1, 2, 4, 3, 2>>;
 // Narrow is for a classifier: c is small, so 16 warps share k.
@@ -125,7 +125,8 @@ int tensorop_narrow(uintptr_t stream, const Gemm &g) {
 
 int tensorop_low(uintptr_t stream, const Gemm &g) {
   constexpr Share LOW{4}, LOWER{MAX_CLUSTER, false, 2};
-  if (wide(g)) return g.m <= 32 ? launch_forward_dgrad<WideLower>(stream, g, LOWER) : launch_forward_dgrad<Wide>(stream, g, LOW);
+  if (wide(g) && g.m > 32) return launch_forward_dgrad<Wide>(stream, g, LOW);
+  if (wide(g)) return launch_forward_dgrad<WideLower>(stream, g, {MAX_CLUSTER, false, g.layout == NN ? 2 : 1});
   return g.m <= 32 ? launch_forward_dgrad<Lower>(stream, g, LOWER) : launch_forward_dgrad<Low>(stream, g, LOW);
 }
 
