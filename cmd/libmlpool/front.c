@@ -26,28 +26,19 @@ static void lock(spinlock *l) {
 
 static void unlock(spinlock *l) { atomic_store_explicit(l, 0, memory_order_release); }
 
-// A freed block, in a list of those whose sizes and tags have one hash.
-typedef struct {
-  front_block block;
-  uint32_t next;  // 1 + its place, or 0
-  size_t size;
-  const char *tag;
-} freed_block;
-
 // A stream has the blocks that were freed on it.
 typedef struct stream_blocks {
   spinlock lock;
   unsigned place;              // in the table
   uint32_t left, returned;     // times that blocks left, and that the pool had freed them
   struct stream_blocks *next;  // made before
-  _Atomic(uintptr_t) stream;   // changes with the lock held, while there are no blocks
-  uint64_t held;               // bit i: freed[i] has a block
-  uint32_t lists[FRONT_BLOCKS];  // by hash, freed last first
-  freed_block freed[FRONT_BLOCKS];
+  _Atomic(uintptr_t) stream;  // changes with the lock held, while there are no blocks
+  int count;
+  size_t sizes[FRONT_BLOCKS];  // of freed
+  const char *tags[FRONT_BLOCKS];
+  front_block freed[FRONT_BLOCKS];
   uint64_t taken[FRONT_CLASSES];  // blocks that requests took, by class
 } __attribute__((aligned(LINE))) stream_blocks;
-
-_Static_assert(FRONT_BLOCKS == 64, "held has a bit for each block");
 
 enum { LIVE, OUTSIDE, KEPT };  // states of a block: only a live one may be kept
 
@@ -158,7 +149,7 @@ static stream_blocks *add_stream(front *f, uintptr_t stream) {
       return s;
     }
     lock(&s->lock);
-    if (!s->held && !in_hand_of(s)) return s->stream = stream, s;
+    if (!s->count && !in_hand_of(s)) return s->stream = stream, s;
     unlock(&s->lock);
   }
   return NULL;
@@ -238,43 +229,13 @@ static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[pl
 
 static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
 
-// list_of returns the list of a size and tag.
-static uint32_t *list_of(stream_blocks *s, size_t size, const char *tag) { return &s->lists[hash(size ^ (uintptr_t)tag) >> 58]; }
-
 // empty moves the blocks of a stream, whose lock is held, to out.
 static void empty(stream_blocks *s, front_drained *out) {
   out->returned = &s->returned;
-  out->count = 0;
-  if (!s->held) return;
+  if (!(out->count = s->count)) return;
   __atomic_store_n(&s->left, s->left + 1, __ATOMIC_SEQ_CST);
-  for (; s->held; s->held &= s->held - 1) {
-    const freed_block *b = &s->freed[__builtin_ctzll(s->held)];
-    out->blocks[out->count++] = b->block;
-    *list_of(s, b->size, b->tag) = 0;
-  }
-}
-
-// take removes the block of a size and tag that was freed last, and returns its address, or 0.
-static uintptr_t take(stream_blocks *s, size_t size, const char *tag) {
-  for (uint32_t *at = list_of(s, size, tag); *at;) {
-    freed_block *b = &s->freed[*at - 1];
-    if (b->size == size && b->tag == tag) {
-      s->held &= ~((uint64_t)1 << (*at - 1));
-      *at = b->next;
-      return b->block.ptr;
-    }
-    at = &b->next;
-  }
-  return 0;
-}
-
-// keep adds a block, for which there is room.
-static void keep(stream_blocks *s, const front_block *b, size_t size, const char *tag) {
-  unsigned i = (unsigned)__builtin_ctzll(~s->held);
-  uint32_t *list = list_of(s, size, tag);
-  s->freed[i] = (freed_block){*b, *list, size, tag};
-  s->held |= (uint64_t)1 << i;
-  *list = i + 1;
+  memcpy(out->blocks, s->freed, (size_t)s->count * sizeof *s->freed);
+  s->count = 0;
 }
 
 static void forget_all(front *f, const front_drained *out) {
@@ -303,12 +264,18 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, 
   stream_blocks *s = find_stream(f, stream);
   if (!s) return 0;
   size_t size = size_of(bytes);
-  uintptr_t ptr = f->off ? 0 : take(s, size, tag);
-  if (!ptr) {
+  int i = f->off ? -1 : s->count - 1;
+  while (i >= 0 && (s->sizes[i] != size || s->tags[i] != tag)) i--;
+  if (i < 0) {
     empty(s, out);
     unlock(&s->lock);
     return forget_all(f, out), 0;
   }
+  uintptr_t ptr = s->freed[i].ptr;
+  int last = --s->count;
+  s->freed[i] = s->freed[last];
+  s->sizes[i] = s->sizes[last];
+  s->tags[i] = s->tags[last];
   s->taken[class_of(size)]++;
   unlock(&s->lock);
   shard *d = shard_of(f, ptr);
@@ -339,8 +306,11 @@ int front_give(front *f, front_block *b, front_drained *out) {
   if (result != FRONT_KEPT) return result;
   stream_blocks *s = stream_of(f, b->stream);
   if (!s) return forget(f, b->ptr), FRONT_LIVE;
-  if (!~s->held) empty(s, out);
-  keep(s, b, block.size, block.tag);
+  if (s->count == FRONT_BLOCKS) empty(s, out);
+  int last = s->count++;
+  s->freed[last] = *b;
+  s->sizes[last] = block.size;
+  s->tags[last] = block.tag;
   if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
   unlock(&s->lock);
   forget_all(f, out);
