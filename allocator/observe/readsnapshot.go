@@ -203,8 +203,11 @@ func (s *snapshot) choose(held []entry, device int) (chosen, devices int, err er
 			chosen, most = i, events
 		}
 	}
+	if most > 0 {
+		return chosen, devices, nil
+	}
 	for _, i := range slices.Sorted(maps.Keys(bytes)) {
-		if most == 0 && bytes[i] > bytes[chosen] {
+		if bytes[i] > bytes[chosen] {
 			chosen = i
 		}
 	}

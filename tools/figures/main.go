@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"mlpool/internal/output"
 )
 
 const usage = `usage: figures [flags]
@@ -71,7 +73,7 @@ func run(args []string, stderr io.Writer) error {
 		if err := p.draw(&b, &s); err != nil {
 			return err
 		}
-		errs = append(errs, os.WriteFile(filepath.Join(s.dir, p.name+".png"), b.Bytes(), 0o666))
+		errs = append(errs, output.WriteFile(filepath.Join(s.dir, p.name+".png"), b.Bytes()))
 	}
 	return errors.Join(errs...)
 }
@@ -117,5 +119,5 @@ func (t table) put(root, text string, check bool) error {
 	case check:
 		return fmt.Errorf("%s: the table %s is out of date: run go run ./tools/figures", path, t.name)
 	}
-	return os.WriteFile(path, []byte(now), 0o666)
+	return output.WriteFile(path, []byte(now))
 }

@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"mlpool/internal/chart"
+	"mlpool/internal/output"
 	"mlpool/internal/plotstyle"
 )
 
@@ -30,7 +30,7 @@ func drawSweepFile(path string) error {
 	if err := drawSweep(&b, &source{dir: filepath.Dir(path)}, filepath.Base(path)); err != nil {
 		return err
 	}
-	return os.WriteFile(strings.TrimSuffix(path, filepath.Ext(path))+".png", b.Bytes(), 0o666)
+	return output.WriteFile(strings.TrimSuffix(path, filepath.Ext(path))+".png", b.Bytes())
 }
 
 // drawSweep draws a map of widths and batches for each precision of mlpool. A colour is the share of the floor's speed. A

@@ -429,7 +429,7 @@ def interrupt():
     time.sleep(0.5)
     p.send_signal(signal.SIGINT)
     try:
-        _, err = p.communicate(timeout=60)
+        _, err = p.communicate(timeout=20)
     except subprocess.TimeoutExpired:
         p.send_signal(signal.SIGABRT)  # which prints where its threads are
         raise AssertionError(f"it goes on: {p.communicate()[1]}") from None

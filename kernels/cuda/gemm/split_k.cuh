@@ -132,8 +132,8 @@ inline int split_k(const Gemm &g, int64_t tiles, Share share) {
   return most;
 }
 
-// wide says whether g has so few rows and so many columns that tiles of 64 columns are faster than of 32: each tile reads all
-// rows. With clusters a third of the SMs must have a tile, which was measured; without, each.
+// wide says whether tiles of 64 columns are faster than tiles of 32. Each tile reads all rows, so wider tiles read less. There
+// must be enough of them: one for each SM or, where clusters share a tile, for a third of the SMs.
 inline bool wide(const Gemm &g) { return g.m <= 64 && (device().major >= 9 ? 3 : 1) * ceil_div(g.n, 64) >= device().sms; }
 
 // launch_split_k launches KERNEL, whose tiles are C::BM×C::BN. S::BYTES is the shared memory of a CTA, to which cluster

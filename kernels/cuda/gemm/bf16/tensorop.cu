@@ -17,7 +17,7 @@ struct Skinny : Config<16, 24, 64, 1, 1, 7, 2, 2> {};
 // of four CTAs each, two of which run on an SM.
 struct Low : Config<64, 32, 32, 2, 1, 4, 3, 1> {};
 struct Lower : Config<32, 64, 32, 1, 2, 4, 3, 2> {};
-// Wide is for many columns (wide).
+// Wide is for 33 to 64 rows where g is wide.
 struct Wide : Config<64, 64, 32, 2, 2, 2, 4, 2> {};
 // Medium is for shapes that do not fill the GPU, Square for those that do: two CTAs on an SM.
 struct Medium : Config<64, 64, 32, 2, 2, 2, 3, 2> {};

@@ -30,7 +30,7 @@ using Square = Policy<typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2,
 // bytes of weights count: two CTAs on an SM.
 using Low = Policy<Config<64, 32, 16, 2, 1, 4, 6, 1>, Config<64, 32, 16, 2, 1, 4, 3, 1>>;
 using Lower = Policy<Config<32, 32, 16, 2, 1, 4, 5, 2>>;
-// Wide and WideLower are for many columns (wide). Two CTAs of WideLower fit on an SM in NN.
+// Wide and WideLower are for up to 64 and up to 32 rows where g is wide. An SM has room for two CTAs of WideLower in NN.
 using Wide = Policy<Config<64, 64, 16, 2, 2, 2, 8, 1>, Config<64, 64, 16, 2, 2, 2, 4, 1>>;
 using WideLower = Policy<Config<32, 64, 16, 1, 2, 4, 4, 2>, Config<32, 64, 16, 1, 2, 4, 3, 2>>;
 // Narrow is for a classifier: c is small, so 16 warps share k.
