@@ -112,7 +112,7 @@ const Row rows[] = {
     {"wgrad-simt-tma", ON_TN, FP32, TMA, wgrad_simt_fits, nullptr, wgrad_simt_tma},
     {"wgrad-simt", ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
     // Few rows: latency counts. With more than two tiles for each SM, the larger tiles of simt are faster.
-    {"skinny-simt-tma", FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_simt_fits(g); }, skinny_simt_tma},
+    {"skinny-simt-tma", FORWARD_DGRAD, FP32, TMA, skinny_simt_fits, skinny_simt_tma},
     {"skinny-simt", FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
     // Ten classes: a tile of 64 columns would be mostly zeros.
     {"narrow-simt", ON_NN | ON_TN, FP32, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
@@ -133,8 +133,7 @@ const Row rows[] = {
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
-    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); },
-     skinny_tensorop_tma},
+    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, skinny_tensorop_fits, skinny_tensorop_tma},
     {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
@@ -162,7 +161,7 @@ const Row rows[] = {
     // Ten classes, and a large batch.
     {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
-    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && bf16_skinny_fits(g); }, bf16_skinny_tma},
+    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, bf16_skinny_fits, bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
     {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && g.k > 0 && (g.m <= 256 || g.indices); }, bf16_low},

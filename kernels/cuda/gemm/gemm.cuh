@@ -93,7 +93,6 @@ constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 int simt(uintptr_t stream, const Gemm &g);
 int simt_narrow(uintptr_t stream, const Gemm &g);
 int64_t skinny_tiles(const Gemm &g);
-bool skinny_tma_fits(const Gemm &g);  // k is as the kernels by TMA need it
 int skinny_simt(uintptr_t stream, const Gemm &g);
 int skinny_simt_tma(uintptr_t stream, const Gemm &g);
 int wgrad_simt(uintptr_t stream, const Gemm *g, int count);

@@ -36,7 +36,7 @@ constexpr int BM = 16, BN = 24;
 
 // Skinny is a GEMM of Math::Value. Math says which rows of the batch a lane has. It multiplies them with the
 // weights. It stores PARTS partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD
-// k-tiles before it multiplies them. With TMA k is a multiple of WARP_K; bf16 needs TMA.
+// k-tiles before it multiplies them. bf16 needs TMA.
 template <int LAYOUT, typename Math, bool U8, bool TMA>
 struct Skinny {
   static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = U8 ? 1 : 2, CLUSTER = TMA ? CTA_PAIR : 1;
@@ -147,10 +147,11 @@ struct Skinny {
       for (int h = 0; h < Math::ROWS; h++) {
         Four &four = fours[k_tile % READ_AHEAD][h];
         const Element *from = row[h] + k_tile * K_TILE;
-        bool valid = TMA ? k_tile < k_tiles : k_tile * K_TILE < left;
+        bool valid = k_tile * K_TILE < left;
         if constexpr (U8) four = valid ? pixels(from) : 0;
         else if constexpr (!TMA) four = ld_float4(true, from, valid);
-        else if (valid) four = __ldcg((const Four *)from);  // otherwise it is not multiplied
+        else if (valid) four = __ldcg((const Four *)from);
+        else if (k_tile < k_tiles) four = {};  // a later one is not multiplied
       }
     }
 

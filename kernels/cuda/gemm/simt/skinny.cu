@@ -79,8 +79,6 @@ struct Simt {
 
 int64_t skinny_tiles(const Gemm &g) { return tiles(g, BM, BN); }
 
-bool skinny_tma_fits(const Gemm &g) { return g.k % WARP_K == 0; }
-
 int skinny_simt(uintptr_t stream, const Gemm &g) { return launch_skinny<Simt, false>(stream, g); }
 
 int skinny_simt_tma(uintptr_t stream, const Gemm &g) { return launch_skinny<Simt, true>(stream, g); }
