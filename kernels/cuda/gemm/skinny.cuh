@@ -150,8 +150,10 @@ struct Skinny {
         bool valid = k_tile * K_TILE < left;
         if constexpr (U8) four = valid ? pixels(from) : 0;
         else if constexpr (!TMA) four = ld_float4(true, from, valid);
-        else if (valid) four = __ldcg((const Four *)from);
-        else if (k_tile < k_tiles) four = {};  // a later one is not multiplied
+        else {
+          four = {};
+          if (valid) four = __ldcg((const Four *)from);
+        }
       }
     }
 
