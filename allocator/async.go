@@ -20,8 +20,6 @@ type Async struct {
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, the driver's last figures
 
-	closing    sync.Mutex
-	unfreed    []uintptr // memory that the driver did not free at Close
 	poolClosed bool
 }
 
@@ -41,30 +39,16 @@ func NewAsync(d AsyncDriver) *Async {
 
 // Alloc implements [Allocator]. It asks the driver each time.
 func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	if bytes < 0 {
-		return Block{}, ErrBadSize
-	}
-	if err := a.calls.enter(); err != nil {
-		return Block{}, err
-	}
-	defer a.calls.leave()
-	if bytes > maxRequest {
-		return Block{}, a.outOfMemory(bytes, s, tag, errTooLarge)
-	}
-	addr, err := a.malloc(bytes, s)
-	if err != nil && isOutOfMemory(err) {
+	return a.alloc(bytes, s, tag, func() (uintptr, error) {
+		addr, err := a.malloc(bytes, s)
+		if err == nil || !isOutOfMemory(err) {
+			return addr, err
+		}
 		if err := a.trim(0); err != nil {
-			return Block{}, err
+			return 0, err
 		}
-		addr, err = a.malloc(bytes, s)
-	}
-	if err != nil {
-		if isOutOfMemory(err) {
-			err = a.outOfMemory(bytes, s, tag, err)
-		}
-		return Block{}, err
-	}
-	return a.open(addr, bytes, s, tag), nil
+		return a.malloc(bytes, s)
+	}, a.outOfMemory)
 }
 
 func (a *Async) malloc(bytes int64, s Stream) (uintptr, error) {
@@ -187,13 +171,9 @@ func (a *Async) Close() error {
 		return err
 	}
 	errs := []error{leakError(leaked)}
-	for _, b := range leaked {
-		a.unfreed = append(a.unfreed, b.Addr)
-	}
 	// The blocks' streams may have been destroyed, but not the default stream. The work is done, so
 	// no order is needed.
-	a.unfreed = undo.GiveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
-	a.events.Close(&errs)
+	a.giveBack(leaked, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
 	if len(a.unfreed) == 0 && !a.poolClosed {
 		a.counted.calls.Add(1)
 		err := a.driver.ClosePool()

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/undo"
 )
 
 // How allocators other than a pool remember blocks: a ledger those of a driver's allocator,
@@ -22,6 +23,9 @@ type ledger struct {
 	// marking is held for reading while a block is freed, whose streams must exist until then, and
 	// for writing by ReleaseStream.
 	marking sync.RWMutex
+
+	closing sync.Mutex // of the allocator's Close
+	unfreed []uintptr  // memory that the driver did not free then
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -48,13 +52,6 @@ func (l *ledger) add(e *entry) {
 	l.blocks = append(l.blocks, e)
 }
 
-func (l *ledger) remove(e *entry) {
-	last := len(l.blocks) - 1
-	l.blocks[e.at], l.blocks[last].at = l.blocks[last], e.at
-	l.blocks[last] = nil
-	l.blocks = l.blocks[:last]
-}
-
 // open returns the Block of newly allocated memory. It is called within the gate.
 func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	l.mu.Lock()
@@ -72,6 +69,28 @@ func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	l.allocated += e.size
 	l.peak = max(l.peak, l.allocated)
 	return e.handOut(addr, bytes, s, tag)
+}
+
+// alloc returns a Block of memory from malloc. If there is too little, its error is that of outOfMemory.
+func (l *ledger) alloc(bytes int64, s Stream, tag string, malloc func() (uintptr, error), outOfMemory func(int64, Stream, string, error) error) (Block, error) {
+	if bytes < 0 {
+		return Block{}, ErrBadSize
+	}
+	if err := l.calls.enter(); err != nil {
+		return Block{}, err
+	}
+	defer l.calls.leave()
+	addr, err := uintptr(0), error(errTooLarge)
+	if bytes <= maxRequest {
+		addr, err = malloc()
+	}
+	if err != nil && (err == errTooLarge || isOutOfMemory(err)) {
+		err = outOfMemory(bytes, s, tag, err)
+	}
+	if err != nil {
+		return Block{}, err
+	}
+	return l.open(addr, bytes, s, tag), nil
 }
 
 // check returns the entry of b if b is a live block of this ledger.
@@ -170,7 +189,10 @@ func (l *ledger) settle(b Block, free func(uses []Stream) error) (bytes int64, e
 		return 0, err
 	}
 	e.gen++
-	l.remove(e)
+	last := len(l.blocks) - 1
+	l.blocks[e.at], l.blocks[last].at = l.blocks[last], e.at
+	l.blocks[last] = nil
+	l.blocks = l.blocks[:last]
 	l.mu.Unlock()
 
 	err = free(e.uses)
@@ -204,6 +226,15 @@ func (l *ledger) close() ([]LiveBlock, error) {
 	l.blocks = nil
 	l.allocated = 0
 	return leaked, nil
+}
+
+// giveBack frees memory that was live at close, and ends the events. It adds the driver's errors to errs. Caller holds closing.
+func (l *ledger) giveBack(leaked []LiveBlock, free func(uintptr) error, errs *[]error) {
+	for _, b := range leaked {
+		l.unfreed = append(l.unfreed, b.Addr)
+	}
+	l.unfreed = undo.GiveBack(l.unfreed, free, errs)
+	l.events.Close(errs)
 }
 
 // Live implements [Allocator].

@@ -1,10 +1,6 @@
 package allocator
 
-import (
-	"sync"
-
-	"mlpool/allocator/internal/undo"
-)
+import "mlpool/allocator/internal/undo"
 
 // A Malloc is an Allocator without a pool, like a program that uses cudaMalloc and cudaFree: every
 // Alloc is a Malloc of the driver, and every Free waits on the host for the stream and calls the
@@ -12,9 +8,6 @@ import (
 type Malloc struct {
 	ledger
 	driver meter
-
-	closing sync.Mutex
-	unfreed []uintptr // memory that the driver did not free at Close
 }
 
 // NewMalloc returns an allocator over d.
@@ -26,24 +19,7 @@ func NewMalloc(d Driver) *Malloc {
 
 // Alloc implements [Allocator].
 func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	if bytes < 0 {
-		return Block{}, ErrBadSize
-	}
-	if err := m.calls.enter(); err != nil {
-		return Block{}, err
-	}
-	defer m.calls.leave()
-	if bytes > maxRequest {
-		return Block{}, m.outOfMemory(bytes, s, tag, errTooLarge)
-	}
-	addr, err := m.driver.Malloc(blockSize(bytes))
-	if err != nil {
-		if isOutOfMemory(err) {
-			err = m.outOfMemory(bytes, s, tag, err)
-		}
-		return Block{}, err
-	}
-	return m.open(addr, bytes, s, tag), nil
+	return m.alloc(bytes, s, tag, func() (uintptr, error) { return m.driver.Malloc(blockSize(bytes)) }, m.outOfMemory)
 }
 
 // Free implements [Allocator]. It returns when the work queued on s, and on the streams named with
@@ -101,11 +77,7 @@ func (m *Malloc) Close() error {
 		return err
 	}
 	errs := []error{leakError(leaked)}
-	for _, b := range leaked {
-		m.unfreed = append(m.unfreed, b.Addr)
-	}
-	m.unfreed = undo.GiveBack(m.unfreed, m.driver.Free, &errs)
-	m.events.Close(&errs)
+	m.giveBack(leaked, m.driver.Free, &errs)
 	return undo.OneOrJoined(errs)
 }
 
