@@ -14,7 +14,7 @@ import (
 // A Detail breaks down what a pool holds at one moment.
 type Detail struct {
 	ByStream []StreamStats // sorted by stream
-	ByClass  []ClassStats  // sorted by size, without classes that had no allocation
+	ByClass  []ClassStats  // sorted by size, without classes that had no block
 
 	// Free is the bytes reserved and not handed out, LargestFree the bytes of the largest
 	// free block, and Fragmentation the percentage of Free outside that block.
@@ -67,7 +67,7 @@ func (p *Pool) Detail() Detail {
 	d.addReleased(p.unowned)
 	slices.SortFunc(d.ByStream, func(a, b StreamStats) int { return cmp.Compare(a.Stream, b.Stream) })
 	for i, c := range classes {
-		if c.Allocs > 0 {
+		if c.Allocs > 0 || c.Live > 0 {
 			c.Size = Alignment << i
 			d.ByClass = append(d.ByClass, c)
 		}

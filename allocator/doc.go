@@ -60,8 +60,8 @@
 //
 // Code that only uses memory takes a [MemoryResource], which has just Alloc and Free. A program that embeds a
 // Pool may also ask for memory without waiting ([Pool.TryAlloc]) or at a multiple of more than Alignment
-// ([AlignedAllocator]), change what is reserved ([Pool.Reserve], [Pool.SetMaxBytes]) and find the physical memory
-// of a block, for another process to map ([Pool.Backing]).
+// ([AlignedAllocator]), change what is reserved ([Pool.Reserve], [Pool.SetMaxBytes]) or the size of a block where it
+// is ([Pool.Extend]), and find the physical memory of a block, for another process to map ([Pool.Backing]).
 //
 // [Timed], [Limit], [Trace] and [Poison] wrap any allocator; without them there is no overhead. [As] finds the
 // wrapped allocator. [Limit.SetTag] limits the blocks with a tag.

@@ -97,6 +97,10 @@ func (m *model) call(op, x, y byte) {
 	switch op % 16 {
 	default:
 		m.alloc(int64(x)<<(y%16), 0, on)
+	case 4:
+		if len(m.blocks) > 0 {
+			m.resize(&m.blocks[int(x)%len(m.blocks)], y)
+		}
 	case 5:
 		m.alloc(int64(x)<<(y%16), 256<<(op/16), on)
 	case 6, 7, 8, 9, 10:
@@ -144,6 +148,18 @@ func (m *model) alloc(bytes, alignment int64, on allocator.Stream) {
 	m.must(err)
 	m.blocks = append(m.blocks, modelBlock{b, on})
 	m.bytes += bytes
+}
+
+// resize gives b room, and takes most of it back unless share is even.
+func (m *model) resize(b *modelBlock, share byte) {
+	room, err := m.pool.Extend(b.Block)
+	m.must(err)
+	if room < b.Size {
+		m.t.Fatalf("a block of %d bytes has %d", b.Size, room)
+	}
+	if share&1 > 0 {
+		m.must(m.pool.Shrink(b.Block, b.Size+(room-b.Size)*int64(share)/1024, room))
+	}
 }
 
 func (m *model) free(i int, on allocator.Stream, other bool) {

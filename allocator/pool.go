@@ -123,6 +123,43 @@ func (p *Pool) RecordStream(b Block, s Stream) error {
 	return nil
 }
 
+// Extend gives b the free memory that follows it, as room, and returns the bytes of both. Allocated counts the room,
+// PeakAllocated does not. A block that another stream uses gets none, nor does one of another strategy than tlsf.
+func (p *Pool) Extend(b Block) (int64, error) {
+	r, h, err := p.lockBlock(b)
+	if err != nil {
+		return 0, p.whyUnknown(err)
+	}
+	defer h.mu.Unlock()
+	n, before := &r.node, r.node.Size()
+	if len(r.users) == 0 && h != p.unowned {
+		h.Extend(n)
+		h.stats.allocated += n.Size() - before
+		h.noteChange()
+	}
+	if limit := h.SmallLimit(); before < limit {
+		return min(n.Size(), limit-Alignment), nil
+	}
+	return n.Size(), nil
+}
+
+// Shrink gives back the memory of b beyond bytes, which no other stream may use. PeakAllocated is as if b had had most
+// bytes once.
+func (p *Pool) Shrink(b Block, bytes, most int64) error {
+	r, h, err := p.lockBlock(b)
+	if err != nil {
+		return p.whyUnknown(err)
+	}
+	defer h.mu.Unlock()
+	n, st, before := &r.node, &h.stats, r.node.Size()
+	st.peak = max(st.peak, st.allocated-before+min(blockSize(most), before))
+	h.Shrink(n, blockSize(bytes))
+	st.allocated += n.Size() - before
+	h.noteChange()
+	r.asked = bytes
+	return nil
+}
+
 // orderUsers implements userOrderer.
 func (p *Pool) orderUsers(b Block, s Stream) error {
 	r, h, err := p.lockBlock(b)

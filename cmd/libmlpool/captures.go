@@ -186,7 +186,7 @@ func (c *captures) freePostponed() {
 	c.mu.Unlock()
 	for i := range due {
 		f := &due[i]
-		index := c.pool.blocks.add(&f.entry)
+		index := c.pool.blocks.add(&f.entry).index
 		c.pool.freeLater(&C.front_block{ptr: C.uintptr_t(f.block.Addr), stream: C.uintptr_t(f.on), index: C.uint32_t(index)})
 	}
 }

@@ -20,6 +20,7 @@ typedef struct {
   uint64_t id;   // of the captures whose memory it wants; 0: those that its stream belongs to
   uintptr_t at;  // where the block was before; 0: anywhere
   int tagged;    // it wants memory that serves only its tag
+  size_t room;   // not 0: it wants room after the block, and gets bytes of both, or 0
 } entry_request;
 
 // A thread's default stream (cudaStreamPerThread) has the same handle in every thread, and is another stream in each. So

@@ -179,18 +179,22 @@ func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 //export mlpool_go_alloc
 func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, frees *C.front_drained, outside *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	p, err := freed(uintptr(handle), frees)
+	p, err := takenBack(uintptr(handle), frees)
 	if err != nil {
 		return fail(text, err)
 	}
-	addr, index, out, err := p.allocate(&request{
+	addr, at, out, err := p.allocate(&request{
 		size(r.bytes), size(r.alignment), allocator.Stream(r.stream), tag(r.tag), r.try != 0, uint64(r.id), uintptr(r.at), r.tagged != 0,
 	})
 	if err != nil {
 		return fail(text, err)
 	}
-	if b.ptr, b.index = C.uintptr_t(addr), C.uint32_t(index); out {
+	b.ptr, b.index, b.number = C.uintptr_t(addr), C.uint32_t(at.index), C.uint32_t(at.number)
+	if out {
 		*outside = 1
+	}
+	if r.room > 0 {
+		r.room = p.extend(b)
 	}
 	return C.MLPOOL_OK
 }
@@ -205,10 +209,10 @@ func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result 
 	return fail(text, err)
 }
 
-//export mlpool_go_free_all
-func mlpool_go_free_all(handle C.uintptr_t, frees *C.front_drained, text *C.char) (result C.int) {
+//export mlpool_go_give_back
+func mlpool_go_give_back(handle C.uintptr_t, d *C.front_drained, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	_, err := freed(uintptr(handle), frees)
+	_, err := takenBack(uintptr(handle), d)
 	return fail(text, err)
 }
 

@@ -33,6 +33,8 @@ typedef struct stream_blocks {
   uint32_t left, returned;     // times that blocks left, and that the pool had freed them
   struct stream_blocks *next;  // made before
   _Atomic(uintptr_t) stream;  // changes with the lock held, while there are no blocks
+  _Atomic(uintptr_t) last;    // block that the pool handed out
+  front_room room;
   int count;
   size_t sizes[FRONT_BLOCKS];  // of freed
   const char *tags[FRONT_BLOCKS];
@@ -149,7 +151,7 @@ static stream_blocks *add_stream(front *f, uintptr_t stream) {
       return s;
     }
     lock(&s->lock);
-    if (!s->count && !in_hand_of(s)) return s->stream = stream, s;
+    if (!s->count && !s->room.block.ptr && !in_hand_of(s)) return s->stream = stream, s;
     unlock(&s->lock);
   }
   return NULL;
@@ -212,16 +214,38 @@ int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int
   return room;
 }
 
-int front_use(front *f, front_block *b, int shared) {
+// leave notes that out has something of a stream, whose lock is held.
+static void leave(stream_blocks *s, front_drained *out) {
+  out->returned = &s->returned;
+  __atomic_store_n(&s->left, s->left + 1, __ATOMIC_SEQ_CST);
+}
+
+// take_room moves the block of a stream that has room to out.
+static void take_room(front *f, uintptr_t stream, front_drained *out) {
+  stream_blocks *s = find_stream(f, stream);
+  if (!s) return;
+  if (s->room.block.ptr) {
+    leave(s, out);
+    out->room = s->room;
+    s->room.block.ptr = 0;
+  }
+  unlock(&s->lock);
+}
+
+int front_use(front *f, front_block *b, int shared, front_drained *out) {
+  out->count = 0;
+  out->room.block.ptr = 0;
   shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   slot *s = find(d, b->ptr);
   int result = !s ? FRONT_UNKNOWN : s->state == KEPT ? FRONT_FREED_BEFORE : FRONT_LIVE;
+  uintptr_t stream = s ? s->block.stream : 0;
   if (result == FRONT_LIVE) {
     b->index = s->block.index;
     if (shared) s->state = OUTSIDE;
   }
   unlock(&d->lock);
+  if (result == FRONT_LIVE) take_room(f, stream, out);
   return result;
 }
 
@@ -229,13 +253,19 @@ static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[pl
 
 static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
 
+// keeps sets the bit of a stream, whose lock is held.
+static void keeps(front *f, stream_blocks *s) {
+  if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
+}
+
 // empty moves the blocks of a stream, whose lock is held, to out.
 static void empty(stream_blocks *s, front_drained *out) {
-  out->returned = &s->returned;
-  if (!(out->count = s->count)) return;
-  __atomic_store_n(&s->left, s->left + 1, __ATOMIC_SEQ_CST);
+  out->room.block.ptr = 0;
+  if ((out->count = s->count) || s->room.block.ptr) leave(s, out);
+  if (s->room.block.ptr) out->room = s->room;
   memcpy(out->blocks, s->freed, (size_t)s->count * sizeof *s->freed);
   s->count = 0;
+  s->room.block.ptr = 0;
 }
 
 static void forget_all(front *f, const front_drained *out) {
@@ -259,14 +289,26 @@ uint32_t front_in_hand(front *f, uintptr_t stream) {
   return in_hand_of(s);
 }
 
+// fits reports whether the one block that a stream keeps has room for a request.
+static int fits(const stream_blocks *s, size_t size, const char *tag) {
+  return s->count == 1 && s->freed[0].ptr == s->room.block.ptr && s->tags[0] == tag && size >= s->room.least && size <= s->room.room;
+}
+
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out) {
   out->count = 0;
-  stream_blocks *s = find_stream(f, stream);
-  if (!s) return 0;
+  out->room.block.ptr = 0;
+  stream_blocks *s = out->of = find_stream(f, stream);
+  if (!s) return out->alone = 0;
   size_t size = size_of(bytes);
   int i = f->off ? -1 : s->count - 1;
   while (i >= 0 && (s->sizes[i] != size || s->tags[i] != tag)) i--;
+  if (i < 0 && !f->off && fits(s, size, tag)) {
+    i = 0;
+    s->room.size = size;
+    if (size > s->room.most) s->room.most = size;
+  }
   if (i < 0) {
+    out->alone = s->count == 1 && s->freed[0].ptr == s->last;
     empty(s, out);
     unlock(&s->lock);
     return forget_all(f, out), 0;
@@ -281,13 +323,33 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, 
   shard *d = shard_of(f, ptr);
   lock(&d->lock);
   slot *found = find(d, ptr);
-  if (found) found->state = LIVE;
+  if (found) {
+    found->state = LIVE;
+    found->size = size;
+  }
   unlock(&d->lock);
   return ptr;
 }
 
+void front_handed_out(front *f, const front_block *b, size_t bytes, size_t room, front_drained *out) {
+  stream_blocks *s = out->of;
+  out->count = 0;
+  out->room.block.ptr = 0;
+  if (!s) return;
+  atomic_store_explicit(&s->last, b->ptr, memory_order_relaxed);
+  if (!room) return;
+  size_t size = size_of(bytes);
+  lock(&s->lock);
+  front_room *to = s->stream == b->stream && !s->room.block.ptr ? &s->room : &out->room;
+  *to = (front_room){*b, size, size, size, room / UNIT};
+  if (to == &s->room) keeps(f, s);
+  else leave(s, out);
+  unlock(&s->lock);
+}
+
 int front_give(front *f, front_block *b, front_drained *out) {
   out->count = 0;
+  out->room.block.ptr = 0;
   shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   slot *found = find(d, b->ptr), block = {0};
@@ -303,6 +365,7 @@ int front_give(front *f, front_block *b, front_drained *out) {
     }
   }
   unlock(&d->lock);
+  if (result == FRONT_LIVE) take_room(f, block.block.stream, out);
   if (result != FRONT_KEPT) return result;
   stream_blocks *s = stream_of(f, b->stream);
   if (!s) return forget(f, b->ptr), FRONT_LIVE;
@@ -311,7 +374,7 @@ int front_give(front *f, front_block *b, front_drained *out) {
   s->freed[last] = *b;
   s->sizes[last] = block.size;
   s->tags[last] = block.tag;
-  if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
+  keeps(f, s);
   unlock(&s->lock);
   forget_all(f, out);
   return FRONT_KEPT;
@@ -332,7 +395,7 @@ int front_drain_next(front *f, int *next, front_drained *out) {
     unlock(&s->lock);
     forget_all(f, out);
     *next = (int)place;
-    if (out->count) return 1;
+    if (out->count || out->room.block.ptr) return 1;
   }
   return 0;
 }

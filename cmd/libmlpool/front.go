@@ -62,31 +62,59 @@ func (p *pool) freeLater(b *C.front_block) {
 	p.refused.mu.Unlock()
 }
 
-// freeAll frees the blocks of d.
-func (p *pool) freeAll(d *C.front_drained) {
-	if d.count == 0 {
+// holds reports whether there is anything in d.
+func holds(d *C.front_drained) bool { return d.count > 0 || d.room.block.ptr != 0 }
+
+// takeBack takes back the room and the blocks of d.
+func (p *pool) takeBack(d *C.front_drained) {
+	if !holds(d) {
 		return
 	}
 	defer abandon(d)
+	if b := &d.room.block; b.ptr != 0 {
+		p.shrink(b, int64(d.room.size)*allocator.Alignment, int64(d.room.most)*allocator.Alignment)
+	}
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
 	}
 }
 
-// freed returns the pool of a handle after it freed the blocks of d.
-func freed(handle uintptr, d *C.front_drained) (*pool, error) {
+// extend gives a new block room, and returns the bytes of both, or 0 if there is no room.
+func (p *pool) extend(b *C.front_block) C.size_t {
+	e, _ := p.blocks.get(uint32(b.index), uintptr(b.ptr), false)
+	if e.from != nil {
+		return 0
+	}
+	bytes, err := p.base.Extend(e.block)
+	if err != nil || bytes < e.block.Size+allocator.Alignment {
+		return 0
+	}
+	return C.size_t(bytes)
+}
+
+// shrink takes back the room of a block, unless the block was freed meanwhile.
+func (p *pool) shrink(b *C.front_block, bytes, most int64) {
+	s, e := p.blocks.lock(uint32(b.index), uintptr(b.ptr))
+	defer s.mu.Unlock()
+	if e != nil && e.number == uint32(b.number) && p.base.Shrink(e.block, bytes, most) == nil {
+		e.block.Size = bytes
+	}
+}
+
+// takenBack returns the pool of a handle after it took back d.
+func takenBack(handle uintptr, d *C.front_drained) (*pool, error) {
 	p, err := open(handle)
 	if err != nil {
 		abandon(d)
 		return nil, err
 	}
-	p.freeAll(d)
+	p.takeBack(d)
 	return p, nil
 }
 
-// abandon counts d as returned: nobody waits for its blocks any more.
+// abandon counts d as returned: nobody waits for it any more.
 func abandon(d *C.front_drained) {
-	if d.count > 0 {
+	if holds(d) {
 		atomic.AddUint32((*uint32)(d.returned), 1)
 	}
 }
@@ -137,7 +165,7 @@ func (p *pool) flush() {
 	}
 	var d C.front_drained
 	for next := C.int(0); C.entry_drain_next(p.handle, &next, &d) != 0; {
-		p.freeAll(&d)
+		p.takeBack(&d)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		command(t, "gcc", "-shared", "-fPIC", "-o", at("libcuda.so.1"), "../../allocator/cudadriver/testdata/olddriver.c")
 		compile("gcc", "test_c", "testdata/test.c")
-		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_c"), folder, "blocks", "front", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids", "per thread", "release beside capture", "plugin", "captured stream", "in hand", "destroy beside free")
+		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_c"), folder, "blocks", "front", "room", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids", "per thread", "release beside capture", "plugin", "captured stream", "in hand", "destroy beside free")
 		return
 	}
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
@@ -152,12 +152,12 @@ func TestGoroutines(t *testing.T) {
 					}
 					mine = slices.Delete(mine, at, at+1)
 				}
-				addr, index, _, err := p.allocate(&request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
+				addr, at, _, err := p.allocate(&request{bytes: random.Int64N(1 << 18), alignment: 1 << random.IntN(13), stream: on, tag: "x"})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if mine = append(mine, held{addr, index}); i%50 == 0 {
+				if mine = append(mine, held{addr, at.index}); i%50 == 0 {
 					_, _ = p.report(), p.memory()
 				}
 			}
@@ -201,21 +201,21 @@ func TestLimitBesideFirstRequest(t *testing.T) {
 // later free frees it.
 func TestRefusedFree(t *testing.T) {
 	p, f := newTestPool(t)
-	addr, index, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1})
+	addr, at, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.recordStream(addr, index, 2); err != nil {
+	if err := p.recordStream(addr, at.index, 2); err != nil {
 		t.Fatal(err)
 	}
 	f.FailAt(1, "RecordEvent")
-	if err := p.free(addr, &index, 1); !errors.Is(err, allocatortest.ErrInjected) {
+	if err := p.free(addr, &at.index, 1); !errors.Is(err, allocatortest.ErrInjected) {
 		t.Errorf("free while the driver refuses events: %v", err)
 	}
-	if err := p.free(addr, &index, 1); err != nil {
+	if err := p.free(addr, &at.index, 1); err != nil {
 		t.Errorf("free of a block whose free failed: %v", err)
 	}
-	if err := p.free(addr, &index, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
+	if err := p.free(addr, &at.index, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
 		t.Errorf("free of a block that is free: %v", err)
 	}
 	if err := errors.Join(p.close(), f.Leftover()); err != nil {
@@ -254,8 +254,8 @@ func TestTrimWhileACaptureCloses(t *testing.T) {
 func TestRefusedPostponedFree(t *testing.T) {
 	p, f := newTestPool(t)
 	p.captures.byID = map[uint64]*captured{1: {id: 1, alloc: p.base}}
-	addr, index, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1})
-	if err := errors.Join(err, p.recordStream(addr, index, 2), p.captures.begin(1, nil), p.free(addr, &index, 1)); err != nil {
+	addr, at, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1})
+	if err := errors.Join(err, p.recordStream(addr, at.index, 2), p.captures.begin(1, nil), p.free(addr, &at.index, 1)); err != nil {
 		t.Fatal(err)
 	}
 	f.FailAt(1, "RecordEvent")
@@ -279,14 +279,14 @@ func TestUnreturnedCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.driver, p.captures.byID = &peered{}, map[uint64]*captured{1: {id: 1, alloc: graph}}
-	addr, index, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1, id: 1})
+	addr, at, _, err := p.allocate(&request{bytes: 1 << 20, alignment: 1, stream: 1, id: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.free(addr, &index, 1); err != nil {
+	if err := p.free(addr, &at.index, 1); err != nil {
 		t.Errorf("free: %v", err)
 	}
-	if err := p.free(addr, &index, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
+	if err := p.free(addr, &at.index, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
 		t.Errorf("free of a block that is free: %v", err)
 	}
 	if err := errors.Join(p.close(), f.Leftover()); err != nil {

@@ -119,8 +119,8 @@ type request struct {
 
 var errTry = fmt.Errorf("mlpool: a pool with a trace or limits by tag has no mlpool_try_alloc: %w", errors.ErrUnsupported)
 
-// allocate returns the address and the index of a new block, and whether it is of the memory of a capture or a tag.
-func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, err error) {
+// allocate returns a new block by its place in the table, and whether it is of the memory of a capture or a tag.
+func (p *pool) allocate(r *request) (addr uintptr, at position, outside bool, err error) {
 	if !p.used.Load() {
 		p.first.Lock()
 		p.used.Store(true)
@@ -129,7 +129,7 @@ func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, e
 	from := p.alloc
 	c, err := p.captures.of(r)
 	if err != nil {
-		return 0, 0, false, err
+		return 0, position{}, false, err
 	}
 	if c != nil {
 		from = c.alloc
@@ -143,7 +143,7 @@ func (p *pool) allocate(r *request) (addr uintptr, index uint32, outside bool, e
 		err = fmt.Errorf("mlpool: tag %q: %w", c.tag, err)
 	}
 	if err != nil {
-		return 0, 0, false, err
+		return 0, position{}, false, err
 	}
 	return b.Addr, p.blocks.add(&entry{block: b, from: c, stream: r.stream}), c != nil, nil
 }
@@ -190,7 +190,7 @@ func (p *pool) free(addr uintptr, index *uint32, s allocator.Stream) error {
 		err = p.streams.mayWait(func() error { return p.freeEntry(&e, s) })
 	}
 	if err != nil {
-		*index = p.blocks.add(&e)
+		*index = p.blocks.add(&e).index
 	}
 	return err
 }

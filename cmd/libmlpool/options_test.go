@@ -75,7 +75,7 @@ func TestTable(t *testing.T) {
 	var e entry
 	index := map[uintptr]uint32{}
 	add := func(i uintptr) {
-		index[i] = table.add(&entry{block: allocator.Block{Addr: 256 * i, Size: int64(i)}})
+		index[i] = table.add(&entry{block: allocator.Block{Addr: 256 * i, Size: int64(i)}}).index
 	}
 	for i := uintptr(1); i <= blocks; i++ {
 		add(i)

@@ -131,8 +131,16 @@ func (p *pool) report() report {
 	}
 	taken, _ := p.taken()
 	for _, c := range d.ByClass {
-		c.Allocs += taken[bits.Len64(uint64(c.Size-1)/allocator.Alignment)] // the pool knows the class: it allocated the block
+		of := &taken[bits.Len64(uint64(c.Size-1)/allocator.Alignment)]
+		c.Allocs += *of
+		*of = 0
 		r.BySize = append(r.BySize, sizeReport(c))
 	}
+	for i, n := range taken {
+		if n > 0 {
+			r.BySize = append(r.BySize, sizeReport{Size: allocator.Alignment << i, Allocs: n})
+		}
+	}
+	slices.SortFunc(r.BySize, func(a, b sizeReport) int { return cmp.Compare(a.Size, b.Size) })
 	return r
 }

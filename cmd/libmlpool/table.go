@@ -18,8 +18,9 @@ type shard struct {
 	mu      sync.Mutex
 	entries []entry
 	unused  []uint32 // places in entries
+	added   uint32   // blocks so far
 
-	_ [72]byte // to 128: two shards share no cache line
+	_ [64]byte // to 128: two shards share no cache line
 }
 
 // An entry is a live block; that of address 0 is none.
@@ -27,11 +28,16 @@ type entry struct {
 	block  allocator.Block
 	from   *captured        // that the block is of; nil: of pool.alloc
 	stream allocator.Stream // of the request
+	number uint32           // see position
 	shared bool             // RecordStream named a stream, or the block is exported
 }
 
-// add adds a block and returns its index, which has the place in the shard above the shard.
-func (t *table) add(e *entry) uint32 {
+// A position is where a block is in the table: its index, which has the place in the shard above the shard, and its number
+// among the blocks of that shard.
+type position struct{ index, number uint32 }
+
+// add adds a block.
+func (t *table) add(e *entry) position {
 	const golden = 0x9E3779B97F4A7C15
 	number := uint64(e.block.Addr>>8) * golden >> (64 - shardBits) // addresses are multiples of 256
 	s := &t.shards[number]
@@ -43,10 +49,12 @@ func (t *table) add(e *entry) uint32 {
 	} else {
 		s.entries = append(s.entries, entry{})
 	}
+	s.added++
+	at := position{uint32(place)<<shardBits | uint32(number), s.added}
 	to := &s.entries[place]
-	to.block, to.from, to.stream, to.shared = e.block, e.from, e.stream, e.shared // *to = *e would wait for the stores of these parts
+	to.block, to.from, to.stream, to.number, to.shared = e.block, e.from, e.stream, at.number, e.shared // *to = *e would wait for the stores of these parts
 	s.mu.Unlock()
-	return uint32(place)<<shardBits | uint32(number)
+	return at
 }
 
 // lock locks the shard of an index and returns the entry of the block at addr there, or nil: a program may free a

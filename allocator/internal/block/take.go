@@ -66,6 +66,23 @@ func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 	return n
 }
 
+// Extend joins n, which is taken, with the free block that follows it. Only tlsf has blocks of any size.
+func (h *Heap) Extend(n *Node) {
+	if right := n.next; right != nil && right.State == Free && h.strategy.cached {
+		h.removeFree(right)
+		h.absorb(n, right)
+		n.Want = n.size
+	}
+}
+
+// Shrink makes the bytes of n, which is taken, after the first size free, if Extend could have added them.
+func (h *Heap) Shrink(n *Node, size int64) {
+	if size < n.size && n.kind&apart == 0 && h.strategy.cached {
+		h.Coalesce(h.SplitOff(n, size))
+		n.Want = size
+	}
+}
+
 // Apart returns a block of size bytes at addr that is in no range: other blocks of the heap have its memory
 // too. When it is to become free, it goes to Owner.FreeApart.
 func (h *Heap) Apart(addr uintptr, size int64) *Node {

@@ -149,6 +149,56 @@ static void test_front(void) {
   CHECK(stats(pool).reserved == reserved && !mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 
+// at_once allocates blocks of some sizes on a stream, each after the one before is free, and wants all at the address of the
+// first.
+static void at_once(mlpool_pool *pool, mlpool_stream stream, int count, const size_t *sizes) {
+  char *first, *p;
+  CHECK(!mlpool_alloc(pool, (void **)&first, sizes[0], stream, "x") && !mlpool_free(pool, first, stream));
+  for (int i = 1; i < count; i++) CHECK(!mlpool_alloc(pool, (void **)&p, sizes[i], stream, "x") && p == first && !mlpool_free(pool, p, stream));
+}
+
+// test_room has blocks with room. The room serves other requests, and counts nowhere.
+static void test_room(void) {
+  mlpool_pool *pool = create("max_bytes=67108864,streams_last=true");
+  mlpool_stream stream = new_stream();
+  const size_t sizes[] = {64 * MIB, 1000, 2000, 64 * MIB, 3 * MIB, 1000, 2 * MIB, 5 * MIB};
+  char text[65536], *a, *b, *c;
+  size_t bytes = 0;
+  at_once(pool, stream, 8, sizes);
+  CHECK(stats(pool).allocs == 8 && stats(pool).frees == 8 && stats(pool).allocated == 0 && stats(pool).allocated_peak == 64 * MIB);
+  CHECK(!mlpool_reset_peaks(pool));
+  at_once(pool, stream, 4, sizes + 4);
+  CHECK(!mlpool_alloc(pool, (void **)&a, 1000, stream, "x") && stats(pool).allocated == 1024 && stats(pool).allocated_peak == 5 * MIB);
+  CHECK(!mlpool_stats_json(pool, text, sizeof text, &bytes) && strstr(text, "{\"size\":1024,\"allocs\":4,\"live\":1,\"bytes\":1024}"));
+  // All but the block serves other requests of its stream, of others, and larger ones.
+  CHECK(!mlpool_alloc(pool, (void **)&b, 60 * MIB, stream, "x") && !mlpool_free(pool, b, stream) && !mlpool_free(pool, a, stream));
+  at_once(pool, stream, 3, sizes);
+  CHECK(!mlpool_alloc(pool, (void **)&a, MIB, stream, "x") && !mlpool_alloc(pool, (void **)&b, 62 * MIB, NULL, "x"));
+  CHECK(!mlpool_free(pool, a, stream) && !mlpool_free(pool, b, NULL) && stats(pool).allocated == 0);
+  // A request that is too large for the room gets none of it, and one that another free block fits better gets that.
+  CHECK(!mlpool_alloc(pool, (void **)&a, 8 * MIB, stream, "x") && !mlpool_alloc(pool, (void **)&b, 24 * MIB, stream, "x"));
+  at_once(pool, stream, 2, (size_t[]){3 * MIB, 5 * MIB});
+  FAILS(mlpool_alloc(pool, (void **)&c, 40 * MIB, stream, "x"), MLPOOL_ERROR_OUT_OF_MEMORY, "");
+  at_once(pool, stream, 2, (size_t[]){3 * MIB, 5 * MIB});
+  CHECK(!mlpool_alloc(pool, (void **)&c, 6 * MIB, stream, "x") && !mlpool_free(pool, c, stream) && !mlpool_free(pool, a, stream));
+  CHECK(!mlpool_alloc(pool, (void **)&c, 7 * MIB, stream, "x") && c == a && !mlpool_free(pool, c, stream));
+  at_once(pool, stream, 2, (size_t[]){9 * MIB, 10 * MIB});
+  CHECK(!mlpool_alloc(pool, (void **)&c, 4 * MIB, stream, "x") && c == a);
+  CHECK(!mlpool_free(pool, c, stream) && !mlpool_free(pool, b, stream) && stats(pool).allocated == 0);
+  // Others get the room of a block that another stream uses or frees, or whose stream ends.
+  for (int i = 0; i < 3; i++) {
+    CHECK(!mlpool_reset_peaks(pool));
+    at_once(pool, stream, 4, (size_t[]){1000, 2000, 3 * MIB, MIB});
+    CHECK(!mlpool_alloc(pool, (void **)&a, MIB, stream, "x"));
+    if (i == 0) CHECK(!mlpool_record_stream(pool, a, NULL));
+    if (i == 2) CHECK(!mlpool_release_stream(pool, stream));
+    CHECK(!mlpool_free(pool, a, i ? NULL : stream) && stats(pool).allocated == 0 && stats(pool).allocated_peak == 3 * MIB);
+    CHECK(!mlpool_alloc(pool, (void **)&a, 64 * MIB, NULL, "x") && !mlpool_free(pool, a, NULL));
+  }
+  destroy_stream(stream);
+  CHECK(!mlpool_destroy(pool));
+}
+
 // test_counts wants what the front serves in the statistics.
 static void test_counts(void) {
   enum { PAIRS = 1000 };
@@ -585,7 +635,8 @@ static void test_export(void) {
   void *a, *b, *c, *d;
   size_t bytes;
   mlpool_ipc_handle h, again;
-  CHECK(!mlpool_alloc(pool, &a, 5 * MIB, NULL, "a") && memset(a, 42, 5 * MIB));
+  at_once(pool, NULL, 3, (size_t[]){6 * MIB, 1000, 2000});
+  CHECK(!mlpool_alloc(pool, &a, 5 * MIB, NULL, "x") && memset(a, 42, 5 * MIB));
   FAILS(mlpool_export(pool, &h, &h), MLPOOL_ERROR_UNKNOWN_BLOCK, "");
   FAILS(mlpool_export(pool, a, NULL), MLPOOL_ERROR_INVALID, "handle is NULL");
   CHECK(!mlpool_export(pool, a, &h) && !mlpool_export(pool, a, &again) && !memcmp(&h, &again, sizeof h));
@@ -722,7 +773,7 @@ static void test_processes(void) {
 }
 
 // work allocates blocks and frees those of all threads, and sees that none has bytes of another: each block has its
-// address at its end, and that of the end at its beginning.
+// address at its end, and that of the end at its beginning. Every other time it frees the block at once.
 static void *work(void *arg) {
   enum { BLOCKS = 64, STEPS = 20000 };
   static _Atomic(void **) blocks[BLOCKS];
@@ -737,7 +788,7 @@ static void *work(void *arg) {
       block[0] = block + pointers - 1;
       *(void **)block[0] = block;
       if (i % 1000 == 0) CHECK(!mlpool_trim(arg, 0) && stats(arg).allocs > 0);
-      block = atomic_exchange(at, block);
+      if (random & 1 << 21) block = atomic_exchange(at, block);
     }
     if (!block) continue;
     CHECK(*(void **)block[0] == block);
@@ -825,6 +876,7 @@ static const struct {
     {"options", test_options},
     {"blocks", test_blocks},
     {"front", test_front},
+    {"room", test_room},
     {"release", test_release},
     {"destroyed", test_destroyed},
     {"counts", test_counts},
