@@ -101,7 +101,7 @@ func TestCheck(t *testing.T) {
 		{"no peer", "assets/peers_h200.csv", ",bf16,784,64,4,1,", ",fp8,784,64,4,1,", "peers_h200.csv: no ms of framework ours precision bf16 feat_dim 784 bsz 64 layers 4 gpus 1", true},
 		{"no all-reduce", "assets/allreduce_h200.csv", "allreduce,4 B,cudaMalloc,", "allreduce,4 B,hoard,", "allreduce_h200.csv: no mean_ns of scenario allreduce", true},
 		{"no wrapper", "assets/strategies_h200.csv", "pair,1 MiB,limit", "pair,1 MiB,hoard", "strategies_h200.csv: no mean_ns of scenario pair", true},
-		{"a part more", "assets/torch_memory.csv", "\nlimits,", "\ncopies,to another GPU and back,mlpool,step_ms,6,0.5,0.4,0.6,,,\nlimits,", "the table torch-more is out of date", false},
+		{"a part more", "assets/torch_memory.csv", "\nlimits,", "\ncopies,within a GPU,mlpool,step_ms,6,0.5,0.4,0.6,,,\nlimits,", "the table torch-more is out of date", false},
 		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "no line", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
