@@ -33,6 +33,7 @@ namespace skinny {
 
 constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
 constexpr int BM = 16, BN = 24;
+static_assert(SKINNY_AT_ONCE == K_TILES * K_TILE, "the k-tiles in shared memory");
 
 // Skinny is a GEMM of Math::Value. Math says which rows of the batch a lane has. It multiplies them with the
 // weights. It stores PARTS partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD
