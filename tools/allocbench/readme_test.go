@@ -96,7 +96,7 @@ func TestTraces(t *testing.T) {
 // TestReadme checks the text between the marks and around them.
 func TestReadme(t *testing.T) {
 	c := newComparison(t)
-	must.OK(t, c.run("-quick=false", "-limit", "20ms", "-readme", c.readme))
+	must.OK(t, c.run("-quick=false", "-limit", "300ms", "-readme", c.readme))
 	text := string(must.Read(t, c.readme))
 	if want := "# A\n\n" + draw.TableBegin + "| strategy | ns a call | training | worst of 2 trainings | median of 1 jobs | worst of them | pick it when |\n|---|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
 		t.Errorf("does not begin with %q:\n%s", want, text)
