@@ -97,8 +97,8 @@ func (d *Detail) addReleased(unowned *heap) {
 		}
 		s := &d.ByStream[i]
 		s.Allocs++
-		s.Allocated += n.Size()
-		s.PeakAllocated += n.Size()
+		s.Allocated += recordOf(n).counted()
+		s.PeakAllocated += recordOf(n).counted()
 		s.Reserved += n.Size()
 	})
 }
@@ -115,9 +115,10 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	h.each(func(n *block.Node) {
 		switch n.State {
 		case live:
-			c := &classes[sizeClass(n.Size())]
+			bytes := recordOf(n).counted()
+			c := &classes[sizeClass(bytes)]
 			c.Live++
-			c.Bytes += n.Size()
+			c.Bytes += bytes
 			return
 		case part:
 			return

@@ -22,9 +22,8 @@
 // one that had it. Chunks that lie apart are mapped a second time, side by side, as a stitch (virtual memory
 // stitching: Guo et al., GMLake, ASPLOS 2024). No byte is copied, and no live block changes its address.
 //
-// Implementation. Each stream has a heap of blocks, cut from chunks that are neighbours in a range of
-// addresses of that heap. If no free block of the heap fits a request, the pool tries in this order (table way in
-// request.go):
+// Implementation. Each stream has a heap of blocks, cut from chunks that are neighbours in a range of addresses of that
+// heap. If no free block of the heap fits a request, the pool tries in this order (table way in request.go):
 //
 //   - Blocks of the heap that other streams are done with.
 //   - Free memory of the heap that is side by side, in its range or in an earlier stitch.
@@ -92,24 +91,22 @@
 // on the device, once an event shows that the work is done, or never. No event is recorded until
 // memory changes streams. The new stream then waits for all work queued on the old one so far.
 //
-// A block that a second stream uses is named with RecordStream. Its Free records an event on that
-// stream, and the block is not handed out before the event has passed. The pool uses other memory
-// meanwhile, so that copies and computation on two streams overlap. A round is the blocks of one size that the program
-// frees before it next requests that size. If the blocks of four rounds are
-// waiting, the block's own stream waits for the oldest one's event.
+// A block that a second stream uses is named with RecordStream. Its Free records an event on that stream, and the block
+// is not handed out before the event has passed. The pool uses other memory meanwhile, so that copies and computation
+// on two streams overlap. A round is the blocks of one size that the program frees before it next requests that size.
+// If the blocks of four rounds are waiting, the block's own stream waits for the oldest one's event.
 //
 // ReleaseStream must be called before a stream is destroyed; all streams may then use its memory. Without it a later
 // stream with the same handle gets memory that work of the destroyed one may still use.
 //
 // # CUDA graphs
 //
-// While a stream is captured into a graph, use a Pool that has only ever served that stream, also in
-// RecordStream. Alloc and Free then use no events, with three exceptions: when memory runs out, when
-// GCThreshold is passed and when there are thousands of stitches. They only ask the driver for memory,
-// and the graph contains only addresses. Over package cudadriver any capture mode will do. With another
-// driver capture in the mode cudaStreamCaptureModeRelaxed, unless the driver sets that mode for its
-// calls: in the global mode, cudaMalloc on any thread invalidates the capture; in the thread-local mode,
-// only one on the capturing thread does.
+// While a stream is captured into a graph, use a Pool that has only ever served that stream, also in RecordStream.
+// Alloc and Free then use no events, with three exceptions: when memory runs out, when GCThreshold is passed and when
+// there are thousands of stitches. They only ask the driver for memory, and the graph contains only addresses. Over
+// package cudadriver any capture mode will do. With another driver capture in the mode cudaStreamCaptureModeRelaxed,
+// unless the driver sets that mode for its calls: in the global mode, cudaMalloc on any thread invalidates the capture;
+// in the thread-local mode, only one on the capturing thread does.
 //
 // With several streams a request may record an event on the captured stream. The event then belongs to
 // the graph: a stream that waits for it joins the capture, and the host cannot query it: a query
@@ -123,15 +120,12 @@
 //
 // # Trim and sleep
 //
-// Trim returns unused memory to the driver: chunks without live blocks, which are also unmapped in stitches.
-// After Trim or ResetPeaks the peak counts again from the current value. A pool also releases memory by itself,
-// before it grows beyond GCThreshold and when memory runs out, if the released and the free memory can serve a
-// request.
+// Trim returns unused memory to the driver: chunks without live blocks, which are also unmapped in stitches. After Trim
+// or ResetPeaks the peak counts again from the current value. A pool also releases memory by itself, before it grows
+// beyond GCThreshold and when memory runs out, if the released and the free memory can serve a request.
 //
 // [Pool.Sleep] gives all memory of virtual segments to other programs, such as the trainer that takes turns
-// with an inference server, and keeps the addresses. [Pool.Wake] maps new memory there, also in stitches, so
-// pointers and captured graphs stay valid. Sleep can keep the contents of live blocks in host memory. In
-// between nothing may use the memory, Alloc returns [ErrAsleep], and blocks may be freed.
+// with an inference server. [Pool.Wake] maps new memory at the same addresses.
 //
 // # Out of memory
 //
@@ -150,11 +144,10 @@
 //
 // # Drivers
 //
-// The package is for Go programs; cmd/libmlpool makes it a C library, for other languages. It knows no GPU. It
-// needs a [Driver], and for virtual segments a [PageDriver]. So the same code runs on a GPU (package cudadriver),
-// on host memory, and on the fake of package allocatortest, which reports errors that would corrupt memory on a
-// GPU. A [Pool] has memory of one device: a program with several devices makes one for each, over a driver of
-// that device.
+// The package is for Go programs; cmd/libmlpool makes it a C library, for other languages. It knows no GPU. It needs a
+// [Driver], and for virtual segments a [PageDriver]. So the same code runs on a GPU (package cudadriver), on host
+// memory, and on the fake of package allocatortest, which reports errors that would corrupt memory on a GPU. A [Pool]
+// has memory of one device: a program with several devices makes one for each, over a driver of that device.
 //
 // A program may have its own driver, its own allocator that wraps one of these, and its own [Placement],
 // which chooses among free blocks in place of one of [Strategies]. The examples show an allocator and a

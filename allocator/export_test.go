@@ -73,8 +73,8 @@ func (h *heap) check() (err error) {
 		case n.State == part:
 			parts += n.Size()
 		case n.State == live:
-			allocated += n.Size()
-			if n.Size() < blockSize(r.asked) {
+			allocated += r.counted()
+			if r.counted() < blockSize(r.asked) {
 				err = fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.Size(), n.Addr(), r.asked)
 			}
 		case n.State == waiting:

@@ -65,7 +65,8 @@ func (h *heap) handOut(n *block.Node, asked int64, s Stream, tag string) Block {
 func (h *heap) free(r *record) {
 	r.gen++
 	h.stats.classes[sizeClass(r.node.Size())].frees++
-	h.stats.allocated -= r.node.Size()
+	h.stats.allocated -= r.counted()
+	r.room = 0
 }
 
 // noteChange has the pool count h again. It is inlined.
@@ -176,7 +177,7 @@ func (h *heap) takeOverLive(from *heap, n *block.Node) {
 	class := sizeClass(n.Size())
 	from.stats.classes[class].allocs--
 	h.stats.classes[class].allocs++
-	h.stats.allocated += n.Size()
+	h.stats.allocated += recordOf(n).counted()
 	h.stats.peak = max(h.stats.peak, h.stats.allocated)
 	h.noteChange()
 }

@@ -122,7 +122,10 @@ func (p *Pool) Map() Map {
 			}
 		}
 		h.each(func(n *block.Node) {
-			blocks = append(blocks, recordOf(n).mapped(h.stream))
+			b := recordOf(n).mapped(h.stream)
+			if blocks = append(blocks, b); b.Bytes < n.Size() {
+				blocks = append(blocks, MapBlock{Addr: b.Addr + uintptr(b.Bytes), Bytes: n.Size() - b.Bytes, State: MapFree, Stream: h.stream})
+			}
 		})
 	})
 	slices.SortFunc(segments, func(a, b MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
@@ -148,7 +151,7 @@ func (r *record) mapped(s Stream) MapBlock {
 	n := &r.node
 	b := MapBlock{Addr: n.Addr(), Bytes: n.Size(), State: mapStates[n.State], Stream: s}
 	if n.State == live {
-		b.Stream, b.Asked, b.Tag = r.stream, r.asked, r.tag
+		b.Bytes, b.Stream, b.Asked, b.Tag = r.counted(), r.stream, r.asked, r.tag
 	}
 	return b
 }

@@ -40,13 +40,12 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	return p, nil
 }
 
-// Alloc implements [Allocator]. While a free block of the stream's heap fits, it calls the driver only to ask, now
-// and then, whether other streams are done with blocks that were freed.
-// It waits on the host only if the driver has no more memory, or if memory must be released first:
-// beyond GCThreshold. Apart from calls that order streams, or create
-// or map memory, it makes at most 16 driver calls, however many streams there are. While it creates or
-// maps chunks (allocator/TUNING.md has the times), other requests that no free block fits wait, and so
-// do all calls that examine every stream; see Trim.
+// Alloc implements [Allocator]. While a free block of the stream's heap fits, it calls the driver only to ask, now and
+// then, whether other streams are done with blocks that were freed. It waits on the host only if the driver has no more
+// memory, or if memory must be released first: beyond GCThreshold. Apart from calls that order streams, or create or
+// map memory, it makes at most 16 driver calls, however many streams there are. While it creates or maps chunks
+// (allocator/TUNING.md has the times), other requests that no free block fits wait, and so do all calls that examine
+// every stream; see Trim.
 func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
 		size := blockSize(bytes)
@@ -123,40 +122,42 @@ func (p *Pool) RecordStream(b Block, s Stream) error {
 	return nil
 }
 
-// Extend gives b the free memory that follows it, as room, and returns the bytes of both. Allocated counts the room,
-// PeakAllocated does not. A block that another stream uses gets none, nor does one of another strategy than tlsf.
-func (p *Pool) Extend(b Block) (int64, error) {
-	r, h, err := p.lockBlock(b)
-	if err != nil {
-		return 0, p.whyUnknown(err)
+// Extend gives b the free memory that follows it, as room, and returns the bytes of both. The room does not count as
+// allocated. It returns 0 if there is none, if another stream uses b, if small blocks have separate chunks and b is one,
+// with another strategy than tlsf, and if another goroutine holds a lock: it does not wait.
+func (p *Pool) Extend(b Block) int64 {
+	r, _ := b.owner().(*record)
+	if r == nil || r.heap.pool != p || !r.heap.mu.TryLock() {
+		return 0
 	}
+	h, n := r.heap, &r.node
 	defer h.mu.Unlock()
-	n, before := &r.node, r.node.Size()
-	if len(r.users) == 0 && h != p.unowned {
-		h.Extend(n)
-		h.stats.allocated += n.Size() - before
-		h.noteChange()
+	if h != p.unowned && h.into == nil && r.check(b, n.Addr()) == nil && len(r.users) == 0 && !n.IsSmall() {
+		if r.room += h.Extend(n); r.room > 0 {
+			return n.Size()
+		}
 	}
-	if limit := h.SmallLimit(); before < limit {
-		return min(n.Size(), limit-Alignment), nil
-	}
-	return n.Size(), nil
+	return 0
 }
 
-// Shrink gives back the memory of b beyond bytes, which no other stream may use. PeakAllocated is as if b had had most
-// bytes once.
+// Shrink gives back the room of b, of which b now has bytes and once had most.
 func (p *Pool) Shrink(b Block, bytes, most int64) error {
 	r, h, err := p.lockBlock(b)
 	if err != nil {
 		return p.whyUnknown(err)
 	}
 	defer h.mu.Unlock()
-	n, st, before := &r.node, &h.stats, r.node.Size()
-	st.peak = max(st.peak, st.allocated-before+min(blockSize(most), before))
-	h.Shrink(n, blockSize(bytes))
-	st.allocated += n.Size() - before
+	n, st, size, before := &r.node, &h.stats, blockSize(bytes), r.counted()
+	if bytes < 0 || max(bytes, most) > n.Size() {
+		return ErrBadSize
+	}
+	st.peak = max(st.peak, st.allocated-before+blockSize(most))
+	st.allocated += size - before
 	h.noteChange()
-	r.asked = bytes
+	if h != p.unowned { // of which no event orders work
+		h.Shrink(n, size)
+	}
+	r.room, r.asked = n.Size()-size, bytes
 	return nil
 }
 
@@ -274,9 +275,9 @@ func (p *Pool) Segments() string {
 	return SegmentsVirtual
 }
 
-// Reserve reserves memory ahead, until any stream may take bytes without waiting; with malloc segments they are in
-// one segment. It counts only chunks that no work uses, and reserves whole pages. If the device or the limit has too
-// little memory for them the error is an [*OutOfMemoryError], and nothing is reserved.
+// Reserve reserves memory ahead, until any stream may take bytes without waiting; with malloc segments they are in one
+// segment. It counts only chunks that no work uses, and reserves whole pages. If the device or the limit has too little
+// memory for them the error is an [*OutOfMemoryError], and nothing is reserved.
 func (p *Pool) Reserve(bytes int64) error {
 	if bytes < 0 {
 		return ErrBadSize

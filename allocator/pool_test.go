@@ -142,3 +142,25 @@ func TestNoGoAllocations(t *testing.T) {
 		t.Errorf("%v Go allocations in a step of %d blocks, error %v", got, len(sizes), err)
 	}
 }
+
+// TestRoomOfReleasedStream releases a stream while a block has room. Work of other streams may use the room, so no stream
+// gets it without an event.
+func TestRoomOfReleasedStream(t *testing.T) {
+	const mib = 1 << 20
+	r := newRig(t, allocator.PoolOptions{})
+	r.must(r.Free(r.alloc(8*mib, 1), 1))
+	b := r.alloc(mib, 1)
+	if room := r.pool.Extend(b); room != 8*mib || r.Stats().Allocated != mib {
+		t.Fatalf("%d bytes with the room, want 8 MiB; %+v", room, r.Stats())
+	}
+	r.must(r.pool.ReleaseStream(1))
+	r.must(r.pool.Shrink(b, mib, 4*mib))
+	if _, err := r.pool.TryAlloc(2*mib, 2, "room"); !errors.Is(err, allocator.ErrWouldBlock) {
+		t.Errorf("memory of the room: %v, want %v", err, allocator.ErrWouldBlock)
+	}
+	if err := r.pool.Shrink(b, mib, 9*mib); !errors.Is(err, allocator.ErrBadSize) {
+		t.Errorf("more than the room: %v", err)
+	}
+	r.must(r.Free(b, 2))
+	r.close()
+}

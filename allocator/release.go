@@ -11,15 +11,13 @@ import (
 
 // How a pool releases memory to the driver.
 
-// Trim implements [Allocator]. It waits on the host for the work that used the memory. If more than
-// keep bytes are reserved, it also frees unused events. If the driver refuses some calls, Trim releases
-// the rest, and returns the first error. With KeepMapped it releases only pages that the driver refused to take back before,
-// and does not wait.
+// Trim implements [Allocator]. It waits on the host for the work that used the memory. If more than keep bytes are
+// reserved, it also frees unused events. If the driver refuses some calls, Trim releases the rest, and returns the
+// first error. With KeepMapped it only releases pages that the driver refused before, and does not wait.
 //
-// These calls wait meanwhile: all calls for the stream whose work Trim waits for; an Alloc that no free
-// block of its stream fits, and a Free that fails; and all calls that examine every stream, which are
-// Stats, ResetPeaks, Live, Detail, Map, Trim, ReleaseStream and Close. Other calls of Alloc, Free and
-// RecordStream do not wait.
+// These calls wait meanwhile: all calls for the stream whose work Trim waits for; an Alloc that no free block of its
+// stream fits, and a Free that fails; and all calls that examine every stream, which are Stats, ResetPeaks, Live,
+// Detail, Map, Trim, ReleaseStream and Close. Other calls of Alloc, Free and RecordStream do not wait.
 func (p *Pool) Trim(keep int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,12 +139,12 @@ func (p *Pool) boundPeak() {
 	p.pastPeak = max(p.pastPeak, bound)
 }
 
-// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued on
-// s. The free memory of s then serves every other stream, under any policy. Blocks allocated on s may still
-// be freed on other streams. A later stream with the same handle is a new one.
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued on s. The free
+// memory of s then serves every other stream, under any policy. Blocks allocated on s may still be freed on other
+// streams. A later stream with the same handle is a new one.
 //
-// Without it, the free memory of a destroyed stream serves no other stream until Close, and the addresses
-// of its stitches stay mapped, since the driver cannot order other work after its work.
+// Without it, the free memory of a destroyed stream serves no other stream until Close, and the addresses of its
+// stitches stay mapped, since the driver cannot order other work after its work.
 func (p *Pool) ReleaseStream(s Stream) error {
 	if p.isClosed() {
 		return ErrClosed

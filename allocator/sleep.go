@@ -12,21 +12,19 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// Sleep releases all memory of a pool with virtual segments, and keeps its addresses and its blocks. It
-// waits on the host for the work that is queued on the streams of the pool and on those that live blocks
-// name; the caller first waits for work on other streams. With keep it then copies the contents of live
-// blocks to host memory; without keep they are lost. Those of free memory always
-// are.
+// Sleep releases all memory of a pool with virtual segments, and keeps its addresses and its blocks. It waits on the
+// host for the work that is queued on the streams of the pool and on those that live blocks name; the caller first
+// waits for work on other streams. With keep it then copies the contents of live blocks to host memory; without keep
+// they are lost. Those of free memory always are.
 //
-// Until [Pool.Wake] returns nil, no work may use the memory, so graphs that were captured on it must not be
-// launched. Alloc returns [ErrAsleep], Trim does nothing, and all other calls work; but a [Poison] reads and
-// writes blocks in Free. Stats.Reserved is what the driver refused to take back; Detail and Map describe the
-// addresses.
+// Until [Pool.Wake] returns nil, no work may use the memory, so graphs that were captured on it must not be launched.
+// Alloc returns [ErrAsleep], Trim does nothing, and all other calls work; but a [Poison] reads and writes blocks in
+// Free. Stats.Reserved is what the driver refused to take back; Detail and Map describe the addresses.
 //
-// The error is errors.ErrUnsupported for malloc segments, and for keep if the driver is no [HostCopier]. If
-// waiting or copying fails, the pool is awake as before. If the driver refuses to unmap or release memory,
-// the pool is asleep with the rest: another Sleep continues, whatever its keep, and Wake undoes it. Sleep of
-// a pool that is asleep does nothing else.
+// The error is errors.ErrUnsupported for malloc segments, and for keep if the driver is no [HostCopier]. If waiting or
+// copying fails, the pool is awake as before. If the driver refuses to unmap or release memory, the pool is asleep with
+// the rest: another Sleep continues, whatever its keep, and Wake undoes it. Sleep of a pool that is asleep does nothing
+// else.
 func (p *Pool) Sleep(keep bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,13 +51,13 @@ func (p *Pool) Sleep(keep bool) error {
 	return p.unmapAll()
 }
 
-// Wake creates memory for all addresses of a pool that sleeps, with the contents that Sleep kept of blocks
-// that are still live, and frees the host memory. The addresses are those of before, also in stitches, so
-// captured graphs stay valid. Wake of a pool that is awake does nothing.
+// Wake creates memory for all addresses of a pool that sleeps, with the contents that Sleep kept of blocks that are
+// still live, and frees the host memory. The addresses are those of before, also in stitches, so captured graphs stay
+// valid. Wake of a pool that is awake does nothing.
 //
-// If Wake fails, the pool is still asleep and has all that Sleep kept: another Wake continues, and Sleep
-// releases the memory again. An error because memory ran out has a method OutOfMemory that returns true, for
-// errors.As. If only the host memory cannot be freed, the pool is awake, and another Wake or Close frees it.
+// If Wake fails, the pool is still asleep and has all that Sleep kept: another Wake continues, and Sleep releases the
+// memory again. An error because memory ran out has a method OutOfMemory that returns true, for errors.As. If only the
+// host memory cannot be freed, the pool is awake, and another Wake or Close frees it.
 func (p *Pool) Wake() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

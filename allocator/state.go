@@ -135,6 +135,7 @@ type record struct {
 	users    order.Uses           // other streams that use the block
 	waits    *order.Item[*record] // while it waits for other streams
 	stitched *stitched            // a block in a stitch; such a block is in no segment
+	room     int64                // bytes at the end of a live block that it may grow into
 }
 
 // States of blocks that a pool took from a heap.
@@ -144,6 +145,9 @@ const (
 	part    // of a block in a stitch
 	states
 )
+
+// counted returns the bytes of r, a live block, that count as allocated.
+func (r *record) counted() int64 { return r.node.Size() - r.room }
 
 // recordOf returns the record of n.
 func recordOf(n *block.Node) *record { return n.Owner.(*record) }

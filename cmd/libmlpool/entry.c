@@ -112,6 +112,11 @@ int entry_again(uintptr_t handle) {
   return 1;
 }
 
+int entry_rooms(uintptr_t handle) {
+  front *f = front_of(handle);
+  return f ? front_rooms(f) : 0;
+}
+
 void entry_taken(uintptr_t handle, uint64_t *taken) {
   front *f = front_of(handle);
   if (f) front_taken(f, taken);
@@ -184,49 +189,56 @@ int mlpool_destroy(mlpool_pool *pool) {
   return code;
 }
 
-// give_back gives what left a front back to the pool.
-static int give_back(mlpool_pool *pool, front_drained *d) {
-  return d->count || d->room.block.ptr ? CALL(mlpool_go_give_back, NUMBER(pool), d) : MLPOOL_OK;
+// extend is for front_extend.
+static size_t extend(uintptr_t pool, const front_block *b) {
+  char text[ERROR_BYTES];
+  size_t room = 0;
+  return mlpool_go_extend(pool, (front_block *)b, &room, text) ? 0 : room;
 }
 
-static int allocate(mlpool_pool *pool, void **ptr, entry_request *r) {
-  WANT(ptr, "ptr is NULL");
+// allocate_missing is allocate of what the front does not have.
+static int allocate_missing(mlpool_pool *pool, void **ptr, entry_request *r, front *f, front_miss *miss, front_drained *frees) {
   front_block b = {.stream = r->stream};
-  front_drained frees;
-  front *f = front_of(NUMBER(pool));
   int outside = 0;
-  frees.count = 0;
-  frees.room.block.ptr = 0;
-  frees.of = NULL;
-  // No block that the front keeps has SIZE_MAX bytes: an aligned request only drains.
-  if (f && !r->id && !r->tagged) {
-    if ((b.ptr = front_take(f, r->alignment == 1 ? r->bytes : SIZE_MAX, r->stream, r->tag, &frees))) return *ptr = (void *)b.ptr, MLPOOL_OK;
-    r->room = frees.alone && !r->try && r->alignment == 1;
-  }
-  int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, &frees, &outside);
+  int code = CALL(mlpool_go_alloc, NUMBER(pool), &b, r, frees, &outside);
   if (pthread_getspecific(tries)) pthread_setspecific(tries, NULL);
   if (code) return code;
   if (!front_add(f, &b, r->bytes, r->tag, !outside)) {
     (void)CALL(mlpool_go_free, NUMBER(pool), &b);
     return fail(MLPOOL_ERROR_INVALID, no_memory);
   }
-  front_handed_out(f, &b, r->bytes, r->room, &frees);
-  give_back(pool, &frees);
+  miss->alone = miss->alone && !outside && !r->try && r->alignment == 1;
+  front_extend(f, miss, &b, r->bytes, extend, NUMBER(pool));
   *ptr = (void *)b.ptr;
   return MLPOOL_OK;
 }
 
+static int allocate(mlpool_pool *pool, void **ptr, entry_request *r) {
+  WANT(ptr, "ptr is NULL");
+  front_drained frees;
+  front_miss miss = {NULL, 0};
+  front *f = front_of(NUMBER(pool));
+  frees.count = 0;
+  frees.room.block.ptr = 0;
+  // No block that the front keeps has SIZE_MAX bytes: an aligned request only drains.
+  uintptr_t kept = f && !r->id && !r->tagged ? front_take(f, r->alignment == 1 ? r->bytes : SIZE_MAX, r->stream, r->tag, &frees, &miss) : 0;
+  if (kept) return *ptr = (void *)kept, MLPOOL_OK;
+  if (f) front_missing(f, 1);
+  int code = allocate_missing(pool, ptr, r, f, &miss, &frees);
+  if (f) front_missing(f, -1);
+  return code;
+}
 int mlpool_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, 0, 0, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, 0, 0});
 }
 
 int mlpool_alloc_aligned(mlpool_pool *pool, void **ptr, size_t bytes, size_t alignment, mlpool_stream stream, const char *tag) {
   WANT(alignment && !(alignment & (alignment - 1)), "the alignment is not a power of two");
-  return allocate(pool, ptr, &(entry_request){bytes, alignment, STREAM(stream), tag, 0, 0, 0, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, alignment, STREAM(stream), tag, 0, 0, 0});
 }
 
 int mlpool_try_alloc(mlpool_pool *pool, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
-  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 1, 0, 0, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 1, 0, 0});
 }
 
 static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool: block was freed before"); }
@@ -234,20 +246,19 @@ static int freed_before(void) { return fail(MLPOOL_ERROR_UNKNOWN_BLOCK, "mlpool:
 // find sets b->index of a live block, or to that of none, whose error the pool knows.
 static int find(mlpool_pool *pool, front_block *b, int shared) {
   front *f = front_of(NUMBER(pool));
-  front_drained room;
   b->index = NO_BLOCK;
-  if (!f) return MLPOOL_OK;
-  int known = front_use(f, b, shared, &room);
-  return known == FRONT_FREED_BEFORE ? freed_before() : give_back(pool, &room);
+  return f && front_use(f, b, shared) == FRONT_FREED_BEFORE ? freed_before() : MLPOOL_OK;
 }
 
 int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front *f = front_of(NUMBER(pool));
   front_block b = {NUMBER(ptr), STREAM(stream), NO_BLOCK, 0};
   front_drained out;
+  out.count = 0;
+  out.room.block.ptr = 0;
   int known = f ? front_give(f, &b, &out) : FRONT_UNKNOWN;
   if (known == FRONT_FREED_BEFORE) return freed_before();
-  int code = known == FRONT_UNKNOWN ? MLPOOL_OK : give_back(pool, &out);
+  int code = out.count || out.room.block.ptr ? CALL(mlpool_go_give_back, NUMBER(pool), &out) : MLPOOL_OK;
   if (known == FRONT_KEPT) return code;
   code = CALL(mlpool_go_free, NUMBER(pool), &b);
   if (code && code != MLPOOL_ERROR_CLOSED && known == FRONT_LIVE) (void)front_add(f, &b, 0, NULL, 0); // it is live again
@@ -324,12 +335,12 @@ int mlpool_capture_retain(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_g
 
 int mlpool_capture_alloc(mlpool_pool *pool, uint64_t id, void **ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id, "id is 0");
-  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, id, 0, 0, 0});
+  return allocate(pool, ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, id, 0});
 }
 
 int mlpool_capture_alloc_at(mlpool_pool *pool, uint64_t id, void *ptr, size_t bytes, mlpool_stream stream, const char *tag) {
   WANT(id && ptr, "id is 0, or ptr is NULL");
-  return allocate(pool, &ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, id, NUMBER(ptr), 0, 0});
+  return allocate(pool, &ptr, &(entry_request){bytes, 1, STREAM(stream), tag, 0, id, NUMBER(ptr)});
 }
 
 int mlpool_capture_trim(mlpool_pool *pool, uint64_t id) { return CALL(mlpool_go_capture_trim, NUMBER(pool), id); }

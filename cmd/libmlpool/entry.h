@@ -20,7 +20,6 @@ typedef struct {
   uint64_t id;   // of the captures whose memory it wants; 0: those that its stream belongs to
   uintptr_t at;  // where the block was before; 0: anywhere
   int tagged;    // it wants memory that serves only its tag
-  size_t room;   // not 0: it wants room after the block, and gets bytes of both, or 0
 } entry_request;
 
 // A thread's default stream (cudaStreamPerThread) has the same handle in every thread, and is another stream in each. So
@@ -40,8 +39,9 @@ int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
 // few times at most.
 int entry_again(uintptr_t handle);
 
-// The front of a pool: its blocks, stream by stream as front_drain_next does, what front_returned and front_in_hand return,
-// what requests took from it, and whether it keeps any.
+// The front of a pool: its blocks, stream by stream as front_drain_next does, what front_returned, front_in_hand and
+// front_rooms return, what requests took from it, and whether it keeps any.
+int entry_rooms(uintptr_t handle);
 void entry_taken(uintptr_t handle, uint64_t *taken);
 int entry_drain_next(uintptr_t handle, int *next, front_drained *out);
 uint32_t entry_returned(uintptr_t handle, uint32_t *in_hand);

@@ -193,10 +193,17 @@ func mlpool_go_alloc(handle C.uintptr_t, b *C.front_block, r *C.entry_request, f
 	if out {
 		*outside = 1
 	}
-	if r.room > 0 {
-		r.room = p.extend(b)
-	}
 	return C.MLPOOL_OK
+}
+
+//export mlpool_go_extend
+func mlpool_go_extend(handle C.uintptr_t, b *C.front_block, bytes *C.size_t, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error {
+		if e, ok := p.blocks.get(uint32(b.index), uintptr(b.ptr), false); ok {
+			*bytes = C.size_t(p.base.Extend(e.block))
+		}
+		return nil
+	})
 }
 
 //export mlpool_go_free

@@ -65,6 +65,8 @@ struct front {
   _Atomic(uint64_t) kept[STREAMS / 64];  // bit i of all: streams[i] may have blocks
   _Atomic(stream_blocks *) last;  // of all streams, made last
   atomic_int off;
+  atomic_int missing;  // requests that ask the pool
+  int32_t rooms;  // in hand, or being made
   pthread_mutex_t adding;  // of a stream
 };
 
@@ -133,7 +135,7 @@ static uint32_t in_hand_of(stream_blocks *s) {
 }
 
 // add_stream returns new blocks of a stream, locked. If no place is free they take that of another stream, which
-// may be destroyed, without blocks and with none in hand. If all streams have some, it returns NULL.
+// may be destroyed, without blocks and room, and with none in hand. If all streams have some, it returns NULL.
 static stream_blocks *add_stream(front *f, uintptr_t stream) {
   size_t first = hash(stream) >> 54;
   for (unsigned k = 0; k < PROBES; k++) {
@@ -214,38 +216,16 @@ int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int
   return room;
 }
 
-// leave notes that out has something of a stream, whose lock is held.
-static void leave(stream_blocks *s, front_drained *out) {
-  out->returned = &s->returned;
-  __atomic_store_n(&s->left, s->left + 1, __ATOMIC_SEQ_CST);
-}
-
-// take_room moves the block of a stream that has room to out.
-static void take_room(front *f, uintptr_t stream, front_drained *out) {
-  stream_blocks *s = find_stream(f, stream);
-  if (!s) return;
-  if (s->room.block.ptr) {
-    leave(s, out);
-    out->room = s->room;
-    s->room.block.ptr = 0;
-  }
-  unlock(&s->lock);
-}
-
-int front_use(front *f, front_block *b, int shared, front_drained *out) {
-  out->count = 0;
-  out->room.block.ptr = 0;
+int front_use(front *f, front_block *b, int shared) {
   shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   slot *s = find(d, b->ptr);
   int result = !s ? FRONT_UNKNOWN : s->state == KEPT ? FRONT_FREED_BEFORE : FRONT_LIVE;
-  uintptr_t stream = s ? s->block.stream : 0;
   if (result == FRONT_LIVE) {
     b->index = s->block.index;
     if (shared) s->state = OUTSIDE;
   }
   unlock(&d->lock);
-  if (result == FRONT_LIVE) take_room(f, stream, out);
   return result;
 }
 
@@ -253,19 +233,48 @@ static _Atomic(uint64_t) *kept_of(front *f, unsigned place) { return &f->kept[pl
 
 static uint64_t bit_of(unsigned place) { return (uint64_t)1 << place % 64; }
 
-// keeps sets the bit of a stream, whose lock is held.
-static void keeps(front *f, stream_blocks *s) {
+// mark_kept sets the bit of a stream, whose lock is held.
+static void mark_kept(front *f, stream_blocks *s) {
   if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
 }
 
-// empty moves the blocks of a stream, whose lock is held, to out.
-static void empty(stream_blocks *s, front_drained *out) {
+// nothing makes out empty.
+static void nothing(front_drained *out) {
+  out->count = 0;
   out->room.block.ptr = 0;
-  if ((out->count = s->count) || s->room.block.ptr) leave(s, out);
-  if (s->room.block.ptr) out->room = s->room;
+}
+
+// leave notes that out has something of a stream, whose lock is held.
+static void leave(stream_blocks *s, front_drained *out) {
+  out->returned = &s->returned;
+  __atomic_store_n(&s->left, s->left + 1, __ATOMIC_SEQ_CST);
+}
+
+// move_room moves the room of a stream, whose lock is held, to out.
+static void move_room(front *f, stream_blocks *s, front_drained *out) {
+  out->room = s->room;
+  if (!s->room.block.ptr) return;
+  s->room.block.ptr = 0;
+  out->rooms = &f->rooms;
+  __atomic_add_fetch(&f->rooms, 1, __ATOMIC_SEQ_CST);
+}
+
+// empty moves the room and the blocks of a stream, whose lock is held, to out.
+static void empty(front *f, stream_blocks *s, front_drained *out) {
+  move_room(f, s, out);
+  out->count = s->count;
   memcpy(out->blocks, s->freed, (size_t)s->count * sizeof *s->freed);
   s->count = 0;
-  s->room.block.ptr = 0;
+  if (out->count || out->room.block.ptr) leave(s, out);
+}
+
+// take_room moves the room of a stream to out.
+static void take_room(front *f, uintptr_t stream, front_drained *out) {
+  stream_blocks *s = find_stream(f, stream);
+  if (!s) return;
+  move_room(f, s, out);
+  if (out->room.block.ptr) leave(s, out);
+  unlock(&s->lock);
 }
 
 static void forget_all(front *f, const front_drained *out) {
@@ -289,31 +298,30 @@ uint32_t front_in_hand(front *f, uintptr_t stream) {
   return in_hand_of(s);
 }
 
-// fits reports whether the one block that a stream keeps has room for a request.
-static int fits(const stream_blocks *s, size_t size, const char *tag) {
-  return s->count == 1 && s->freed[0].ptr == s->room.block.ptr && s->tags[0] == tag && size >= s->room.least && size <= s->room.room;
+// has_room reports whether the one block that a stream keeps has room for a request.
+static int has_room(const stream_blocks *s, size_t size, const char *tag) {
+  return s->count == 1 && s->freed[0].ptr == s->room.block.ptr && s->tags[0] == tag && size >= size_of(s->room.least) && size <= s->room.room / UNIT;
 }
 
-uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out) {
-  out->count = 0;
-  out->room.block.ptr = 0;
-  stream_blocks *s = out->of = find_stream(f, stream);
-  if (!s) return out->alone = 0;
+uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out, front_miss *miss) {
+  nothing(out);
+  stream_blocks *s = miss->stream = find_stream(f, stream);
+  if (!s) return 0;
   size_t size = size_of(bytes);
   int i = f->off ? -1 : s->count - 1;
   while (i >= 0 && (s->sizes[i] != size || s->tags[i] != tag)) i--;
-  if (i < 0 && !f->off && fits(s, size, tag)) {
-    i = 0;
-    s->room.size = size;
-    if (size > s->room.most) s->room.most = size;
-  }
+  if (i < 0 && !f->off && has_room(s, size, tag)) i = 0;
   if (i < 0) {
-    out->alone = s->count == 1 && s->freed[0].ptr == s->last;
-    empty(s, out);
+    miss->alone = s->count == 1 && s->freed[0].ptr == s->last;
+    empty(f, s, out);
     unlock(&s->lock);
     return forget_all(f, out), 0;
   }
   uintptr_t ptr = s->freed[i].ptr;
+  if (ptr == s->room.block.ptr) {
+    s->room.bytes = bytes;
+    if (bytes > s->room.most) s->room.most = bytes;
+  }
   int last = --s->count;
   s->freed[i] = s->freed[last];
   s->sizes[i] = s->sizes[last];
@@ -331,25 +339,29 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, 
   return ptr;
 }
 
-void front_handed_out(front *f, const front_block *b, size_t bytes, size_t room, front_drained *out) {
-  stream_blocks *s = out->of;
-  out->count = 0;
-  out->room.block.ptr = 0;
+void front_extend(front *f, const front_miss *miss, const front_block *b, size_t bytes, size_t (*extend)(uintptr_t, const front_block *),
+                  uintptr_t pool) {
+  stream_blocks *s = miss->stream;
   if (!s) return;
   atomic_store_explicit(&s->last, b->ptr, memory_order_relaxed);
-  if (!room) return;
-  size_t size = size_of(bytes);
+  if (!miss->alone) return;
   lock(&s->lock);
-  front_room *to = s->stream == b->stream && !s->room.block.ptr ? &s->room : &out->room;
-  *to = (front_room){*b, size, size, size, room / UNIT};
-  if (to == &s->room) keeps(f, s);
-  else leave(s, out);
+  if (s->stream == b->stream && !s->room.block.ptr && !f->off) {
+    __atomic_add_fetch(&f->rooms, 1, __ATOMIC_SEQ_CST);
+    mark_kept(f, s);
+    size_t room = f->missing > 1 ? 0 : extend(pool, b);
+    if (room) s->room = (front_room){*b, bytes, bytes, bytes, room};
+    __atomic_sub_fetch(&f->rooms, 1, __ATOMIC_SEQ_CST);
+  }
   unlock(&s->lock);
 }
 
+void front_missing(front *f, int change) { atomic_fetch_add(&f->missing, change); }
+
+int front_rooms(front *f) { return __atomic_load_n(&f->rooms, __ATOMIC_SEQ_CST); }
+
 int front_give(front *f, front_block *b, front_drained *out) {
-  out->count = 0;
-  out->room.block.ptr = 0;
+  nothing(out);
   shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   slot *found = find(d, b->ptr), block = {0};
@@ -369,12 +381,12 @@ int front_give(front *f, front_block *b, front_drained *out) {
   if (result != FRONT_KEPT) return result;
   stream_blocks *s = stream_of(f, b->stream);
   if (!s) return forget(f, b->ptr), FRONT_LIVE;
-  if (s->count == FRONT_BLOCKS) empty(s, out);
+  if (s->count == FRONT_BLOCKS) empty(f, s, out);
   int last = s->count++;
   s->freed[last] = *b;
   s->sizes[last] = block.size;
   s->tags[last] = block.tag;
-  keeps(f, s);
+  mark_kept(f, s);
   unlock(&s->lock);
   forget_all(f, out);
   return FRONT_KEPT;
@@ -390,7 +402,7 @@ int front_drain_next(front *f, int *next, front_drained *out) {
     place += (unsigned)__builtin_ctzll(rest);
     stream_blocks *s = atomic_load(&f->streams[place++]);
     lock(&s->lock);
-    empty(s, out);
+    empty(f, s, out);
     atomic_fetch_and(kept_of(f, s->place), ~bit_of(s->place));
     unlock(&s->lock);
     forget_all(f, out);

@@ -71,33 +71,26 @@ func (p *pool) takeBack(d *C.front_drained) {
 		return
 	}
 	defer abandon(d)
-	if b := &d.room.block; b.ptr != 0 {
-		p.shrink(b, int64(d.room.size)*allocator.Alignment, int64(d.room.most)*allocator.Alignment)
+	if d.room.block.ptr != 0 {
+		p.shrink(&d.room)
+		atomic.AddInt32((*int32)(d.rooms), -1)
 	}
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
 	}
 }
 
-// extend gives a new block room, and returns the bytes of both, or 0 if there is no room.
-func (p *pool) extend(b *C.front_block) C.size_t {
-	e, _ := p.blocks.get(uint32(b.index), uintptr(b.ptr), false)
-	if e.from != nil {
-		return 0
+// shrink takes back room, unless the block was freed meanwhile.
+func (p *pool) shrink(room *C.front_room) {
+	b := &room.block
+	e, ok := p.blocks.get(uint32(b.index), uintptr(b.ptr), false)
+	if !ok || e.number != uint32(b.number) || p.base.Shrink(e.block, int64(room.bytes), int64(room.most)) != nil {
+		return
 	}
-	bytes, err := p.base.Extend(e.block)
-	if err != nil || bytes < e.block.Size+allocator.Alignment {
-		return 0
-	}
-	return C.size_t(bytes)
-}
-
-// shrink takes back the room of a block, unless the block was freed meanwhile.
-func (p *pool) shrink(b *C.front_block, bytes, most int64) {
-	s, e := p.blocks.lock(uint32(b.index), uintptr(b.ptr))
+	s, now := p.blocks.lock(uint32(b.index), uintptr(b.ptr))
 	defer s.mu.Unlock()
-	if e != nil && e.number == uint32(b.number) && p.base.Shrink(e.block, bytes, most) == nil {
-		e.block.Size = bytes
+	if now != nil && now.number == e.number {
+		now.block.Size = int64(room.bytes)
 	}
 }
 
@@ -136,7 +129,7 @@ func (p *pool) awaitFrees() bool {
 	return true
 }
 
-// awaitStream waits until no block that was freed on s is in hand.
+// awaitStream waits until no block that was freed on s, and no room there, is in hand.
 func (p *pool) awaitStream(s allocator.Stream) {
 	await(func() bool { return C.entry_in_hand(p.handle, C.uintptr_t(s)) == 0 })
 }
@@ -163,6 +156,15 @@ func (p *pool) flush() {
 	if p.refused.any.Load() {
 		p.refused.again(p)
 	}
+	p.drain()
+	if C.entry_rooms(p.handle) > 0 {
+		await(func() bool { return C.entry_rooms(p.handle) == 0 })
+		p.drain()
+	}
+}
+
+// drain takes back what the front has of each stream.
+func (p *pool) drain() {
 	var d C.front_drained
 	for next := C.int(0); C.entry_drain_next(p.handle, &next, &d) != 0; {
 		p.takeBack(&d)

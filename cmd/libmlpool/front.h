@@ -1,5 +1,5 @@
 // A front has the live blocks of a pool by address, and keeps the last blocks that were freed on each stream, so
-// that a request of the same size on the same stream gets one without a call to Go. Such a call costs a hundred
+// that a request of the same size on the same stream, or of another if front_extend gave room, needs no call to Go. Such a call costs a hundred
 // nanoseconds, and the Go runtime takes a lock in it that all threads share. To the pool these blocks are live: it
 // takes them back before it looks for memory elsewhere, and before it reports anything.
 #ifndef MLPOOL_FRONT_H
@@ -22,23 +22,29 @@ typedef struct {
   uint32_t index, number;
 } front_block;
 
-// A block with room: free memory after it, which the pool does not use. The block has size bytes now, and requests for
-// least to room bytes may have it; most is the largest of them so far. In units of 256 bytes.
+// A block with room: free memory after it, which the pool does not use. It has bytes now, and its stream may have it for
+// requests of least to room bytes; most is the largest of them so far.
 typedef struct {
   front_block block;  // of address 0: none
-  size_t size, least, most, room;
+  size_t bytes, least, most, room;
 } front_room;
 
-// What left a front together: blocks to free, and before that a block whose room to take back. They are in hand until the
-// pool has done so: if there are any, whoever does it then adds 1 to *returned.
+// What left a front together: a block whose room to take back, then blocks to free. They are in hand until the pool has done
+// so: if there are any, whoever does it then adds 1 to *returned. If there is room, he subtracts 1 from *rooms before.
 typedef struct {
   int count;
   uint32_t *returned;
+  int32_t *rooms;
   front_room room;
-  struct stream_blocks *of;  // of front_take: the stream's, or NULL
-  int alone;                 // of front_take: there is one block, the last that the pool handed out
   front_block blocks[FRONT_BLOCKS];
 } front_drained;
+
+// What front_take knows of a stream whose blocks it gives back: the stream, or NULL, and whether the last block that the
+// pool handed out for it is the only one.
+typedef struct {
+  struct stream_blocks *stream;
+  int alone;
+} front_miss;
 
 // front_new returns an empty front, or NULL if the host has no memory. It is never freed, since another
 // thread may be within it; front_end frees most of what it holds. The front must be off then.
@@ -51,26 +57,34 @@ int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int
 
 // front_take returns a block for a request, or 0. Two tags are equal if their addresses are. If it returns 0, the
 // front forgets the blocks that it keeps of the stream, and writes them to out, with the block that has room.
-uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out);
+uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out, front_miss *miss);
 
-// front_handed_out notes that the pool handed out b after front_take wrote to out. room is the bytes of b and of the room
-// after it, or 0. If another block of the stream has room, it writes b to out.
+// front_extend notes that the pool handed out b after a miss of front_take. If the block that the pool handed out before
+// was alone there, it calls extend, which gives b room and returns the bytes of both, or 0. Other threads that want blocks
+// of the stream wait for that.
 //
 // A program that frees each block before it requests the next one thus gets blocks of many sizes without a call to Go, at
 // the address where the pool would put them.
-void front_handed_out(front *f, const front_block *b, size_t bytes, size_t room, front_drained *out);
+void front_extend(front *f, const front_miss *miss, const front_block *b, size_t bytes, size_t (*extend)(uintptr_t pool, const front_block *b),
+                  uintptr_t pool);
+
+// front_missing changes how many requests ask the pool. While there are others, front_extend makes no room, which they
+// would miss.
+void front_missing(front *f, int change);
+
+// front_rooms returns how many rooms are in hand, or being made.
+int front_rooms(front *f);
 
 // The results of front_use and front_give.
 enum { FRONT_KEPT, FRONT_FREED_BEFORE, FRONT_UNKNOWN, FRONT_LIVE };
 
 // front_use sets b->index of the live block at b->ptr and returns FRONT_LIVE, unless the program has freed it, or
-// the front does not know it. If shared is set another stream uses the block, and front_give will not keep it. The block
-// of its stream that has room is written to out.
-int front_use(front *f, front_block *b, int shared, front_drained *out);
+// the front does not know it. If shared is set another stream uses the block, and front_give will not keep it.
+int front_use(front *f, front_block *b, int shared);
 
 // front_give keeps the block at b->ptr, which is freed on b->stream, and returns FRONT_KEPT. If there are too many
 // blocks, it writes those to give back to out. A live block that it does not keep it forgets: that is the pool's to
-// free, by b->index, after the room of the block that is written to out.
+// free, by b->index, once it took back what is written to out.
 int front_give(front *f, front_block *b, front_drained *out);
 
 // front_drain_next writes the blocks of the first stream that has any from *next on to out, and reports whether there

@@ -44,7 +44,7 @@ func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		command(t, "gcc", "-shared", "-fPIC", "-o", at("libcuda.so.1"), "../../allocator/cudadriver/testdata/olddriver.c")
 		compile("gcc", "test_c", "testdata/test.c")
-		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_c"), folder, "blocks", "front", "room", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids", "per thread", "release beside capture", "plugin", "captured stream", "in hand", "destroy beside free")
+		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_c"), folder, "blocks", "front", "room", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids", "per thread", "release beside capture", "plugin", "captured stream", "in hand", "rooms", "destroy beside free")
 		return
 	}
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}

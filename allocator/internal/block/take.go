@@ -66,13 +66,15 @@ func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 	return n
 }
 
-// Extend joins n, which is taken, with the free block that follows it. Only tlsf has blocks of any size.
-func (h *Heap) Extend(n *Node) {
+// Extend joins n, which is taken, with the free block that follows it, and returns the bytes of that. It is for tlsf alone.
+func (h *Heap) Extend(n *Node) (bytes int64) {
 	if right := n.next; right != nil && right.State == Free && h.strategy.cached {
+		bytes = right.size
 		h.removeFree(right)
 		h.absorb(n, right)
 		n.Want = n.size
 	}
+	return bytes
 }
 
 // Shrink makes the bytes of n, which is taken, after the first size free, if Extend could have added them.

@@ -167,9 +167,13 @@ static void test_room(void) {
   at_once(pool, stream, 8, sizes);
   CHECK(stats(pool).allocs == 8 && stats(pool).frees == 8 && stats(pool).allocated == 0 && stats(pool).allocated_peak == 64 * MIB);
   CHECK(!mlpool_reset_peaks(pool));
+  at_once(pool, stream, 3, sizes);
+  CHECK(!mlpool_alloc(pool, (void **)&a, 700, stream, "x"));
+  CHECK(!mlpool_stats_json(pool, text, sizeof text, &bytes) && strstr(text, "{\"tag\":\"x\",\"blocks\":1,\"bytes\":700}"));
+  CHECK(!mlpool_free(pool, a, stream) && !mlpool_reset_peaks(pool));
   at_once(pool, stream, 4, sizes + 4);
   CHECK(!mlpool_alloc(pool, (void **)&a, 1000, stream, "x") && stats(pool).allocated == 1024 && stats(pool).allocated_peak == 5 * MIB);
-  CHECK(!mlpool_stats_json(pool, text, sizeof text, &bytes) && strstr(text, "{\"size\":1024,\"allocs\":4,\"live\":1,\"bytes\":1024}"));
+  CHECK(!mlpool_stats_json(pool, text, sizeof text, &bytes) && strstr(text, "{\"size\":1024,\"allocs\":6,\"live\":1,\"bytes\":1024}"));
   // All but the block serves other requests of its stream, of others, and larger ones.
   CHECK(!mlpool_alloc(pool, (void **)&b, 60 * MIB, stream, "x") && !mlpool_free(pool, b, stream) && !mlpool_free(pool, a, stream));
   at_once(pool, stream, 3, sizes);
@@ -808,6 +812,29 @@ static void test_threads(void) {
 
 static atomic_int stop;
 
+// one_at_a_time allocates a small block and frees it, until the test stops.
+static void *one_at_a_time(void *arg) {
+  void *p;
+  for (int i = 0; !stop; i++) CHECK(!mlpool_alloc(arg, &p, i % 2 ? MIB : MIB / 2, NULL, "x") && !mlpool_free(arg, p, NULL));
+  return NULL;
+}
+
+// test_rooms has threads on one stream, whose blocks have room. At the limit no request fails, and no room counts.
+static void test_rooms(void) {
+  mlpool_pool *pool = create("max_bytes=67108864,streams_last=true");
+  pthread_t thread;
+  void *p;
+  stop = 0;
+  CHECK(!mlpool_alloc(pool, &p, 64 * MIB, NULL, "x") && !mlpool_free(pool, p, NULL));
+  CHECK(!pthread_create(&thread, NULL, one_at_a_time, pool));
+  for (int i = 0; i < 50000; i++) {
+    CHECK(!mlpool_alloc(pool, &p, 30 * MIB + i % 2 * MIB, NULL, "x") && !mlpool_free(pool, p, NULL));
+    if (i % 4 == 0) CHECK(stats(pool).allocated <= 32 * MIB);
+  }
+  stop = 1;
+  CHECK(!pthread_join(thread, NULL) && stats(pool).allocated == 0 && !mlpool_destroy(pool));
+}
+
 // take_in_hand takes the free blocks from the front again and again, to free them.
 static void *take_in_hand(void *arg) {
   mlpool_stats s = {.size = sizeof s};
@@ -900,6 +927,7 @@ static const struct {
     {"captured stream", test_captured_stream},
     {"sleep beside wake", test_sleep_beside_wake},
     {"in hand", test_in_hand},
+    {"rooms", test_rooms},
     {"destroy beside free", test_destroy_beside_free},
 };
 

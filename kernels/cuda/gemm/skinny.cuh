@@ -152,7 +152,7 @@ struct Skinny {
         if constexpr (U8) four = valid ? pixels(from) : 0;
         else if constexpr (!TMA) four = ld_float4(true, from, valid);
         else {
-          four = {};
+          four = {};  // before a load with a predicate: a conditional expression branches
           if (valid) four = __ldcg((const Four *)from);
         }
       }
