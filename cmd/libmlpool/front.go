@@ -73,7 +73,6 @@ func (p *pool) takeBack(d *C.front_drained) {
 	defer abandon(d)
 	if d.room.block.ptr != 0 {
 		p.shrink(&d.room)
-		atomic.AddInt32((*int32)(d.rooms), -1)
 	}
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
@@ -107,6 +106,9 @@ func takenBack(handle uintptr, d *C.front_drained) (*pool, error) {
 
 // abandon counts d as returned: nobody waits for it any more.
 func abandon(d *C.front_drained) {
+	if d.room.block.ptr != 0 {
+		atomic.AddInt32((*int32)(d.rooms), -1)
+	}
 	if holds(d) {
 		atomic.AddUint32((*uint32)(d.returned), 1)
 	}

@@ -30,7 +30,7 @@ typedef struct {
 } front_room;
 
 // What left a front together: a block whose room to take back, then blocks to free. They are in hand until the pool has done
-// so: if there are any, whoever does it then adds 1 to *returned. If there is room, he subtracts 1 from *rooms before.
+// so: if there are any, whoever does it then adds 1 to *returned and, if there is room, subtracts 1 from *rooms.
 typedef struct {
   int count;
   uint32_t *returned;
