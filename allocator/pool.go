@@ -123,8 +123,8 @@ func (p *Pool) RecordStream(b Block, s Stream) error {
 }
 
 // Extend gives b the free memory that follows it, as room, and returns the bytes of both. The room does not count as
-// allocated. It returns 0 if there is none, if another stream uses b, if small blocks have separate chunks and b is one,
-// with another strategy than tlsf, and if another goroutine holds a lock: it does not wait.
+// allocated. Extend does not wait. If there is no such memory, or another goroutine holds a lock, it returns 0; so it
+// does for blocks that another stream uses, in stitches, in chunks of small blocks, and with other strategies than tlsf.
 func (p *Pool) Extend(b Block) int64 {
 	r, _ := b.owner().(*record)
 	if r == nil || r.heap.pool != p || !r.heap.mu.TryLock() {

@@ -112,6 +112,11 @@ int entry_again(uintptr_t handle) {
   return 1;
 }
 
+void entry_missing(uintptr_t handle, int change) {
+  front *f = front_of(handle);
+  if (f) front_missing(f, change);
+}
+
 int entry_rooms(uintptr_t handle) {
   front *f = front_of(handle);
   return f ? front_rooms(f) : 0;
@@ -220,7 +225,7 @@ static int allocate(mlpool_pool *pool, void **ptr, entry_request *r) {
   front *f = front_of(NUMBER(pool));
   frees.count = 0;
   frees.room.block.ptr = 0;
-  // No block that the front keeps has SIZE_MAX bytes: an aligned request only drains.
+  // No block that the front keeps, or has room, is of SIZE_MAX bytes: an aligned request only drains.
   uintptr_t kept = f && !r->id && !r->tagged ? front_take(f, r->alignment == 1 ? r->bytes : SIZE_MAX, r->stream, r->tag, &frees, &miss) : 0;
   if (kept) return *ptr = (void *)kept, MLPOOL_OK;
   if (f) front_missing(f, 1);

@@ -40,7 +40,8 @@ int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
 int entry_again(uintptr_t handle);
 
 // The front of a pool: its blocks, stream by stream as front_drain_next does, what front_returned, front_in_hand and
-// front_rooms return, what requests took from it, and whether it keeps any.
+// front_rooms return, what requests took from it, whether it makes room, and whether it keeps blocks.
+void entry_missing(uintptr_t handle, int change);
 int entry_rooms(uintptr_t handle);
 void entry_taken(uintptr_t handle, uint64_t *taken);
 int entry_drain_next(uintptr_t handle, int *next, front_drained *out);

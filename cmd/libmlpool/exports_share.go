@@ -47,6 +47,7 @@ func mlpool_go_send(handle C.uintptr_t, b C.front_block, socket C.int, text *C.c
 		if err != nil {
 			return err
 		}
+		p.flush()
 		m, err := p.pagesOf(uintptr(b.ptr), uint32(b.index))
 		if err == nil {
 			err = p.driver.Send(c, m)
@@ -104,6 +105,7 @@ func mlpool_go_close_received(ptr C.uintptr_t, text *C.char) (result C.int) {
 //export mlpool_go_export
 func mlpool_go_export(handle C.uintptr_t, b C.front_block, to *C.mlpool_ipc_handle, text *C.char) C.int {
 	return with(handle, text, func(p *pool) error {
+		p.flush()
 		t, err := p.export(uintptr(b.ptr), uint32(b.index))
 		if err == nil {
 			_, err = binary.Encode(unsafe.Slice((*byte)(unsafe.Pointer(to)), unsafe.Sizeof(*to)), binary.LittleEndian, t)

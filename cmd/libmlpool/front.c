@@ -62,12 +62,12 @@ typedef struct {
 struct front {
   shard shards[SHARDS];
   _Atomic(stream_blocks *) streams[STREAMS];
-  _Atomic(uint64_t) kept[STREAMS / 64];  // bit i of all: streams[i] may have blocks
+  _Atomic(uint64_t) kept[STREAMS / 64];  // bit i of all: streams[i] may have blocks or room
   _Atomic(stream_blocks *) last;  // of all streams, made last
   atomic_int off;
-  atomic_int missing;  // requests that ask the pool
-  int32_t rooms;  // in hand, or being made
   pthread_mutex_t adding;  // of a stream
+  atomic_int missing __attribute__((aligned(LINE)));
+  int32_t rooms;  // in hand, or being made
 };
 
 static uint64_t hash(uint64_t n) { return n * 0x9E3779B97F4A7C15u; }

@@ -70,18 +70,19 @@ func (p *pool) takeBack(d *C.front_drained) {
 	if !holds(d) {
 		return
 	}
-	defer abandon(d)
+	defer atomic.AddUint32((*uint32)(d.returned), 1)
 	if d.room.block.ptr != 0 {
-		p.shrink(&d.room)
+		p.shrink(d)
 	}
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
 	}
 }
 
-// shrink takes back room, unless the block was freed meanwhile.
-func (p *pool) shrink(room *C.front_room) {
-	b := &room.block
+// shrink takes back the room of d, unless the block was freed meanwhile.
+func (p *pool) shrink(d *C.front_drained) {
+	defer atomic.AddInt32((*int32)(d.rooms), -1)
+	room, b := &d.room, &d.room.block
 	e, ok := p.blocks.get(uint32(b.index), uintptr(b.ptr), false)
 	if !ok || e.number != uint32(b.number) || p.base.Shrink(e.block, int64(room.bytes), int64(room.most)) != nil {
 		return
@@ -153,7 +154,7 @@ func await(done func() bool) {
 	}
 }
 
-// flush frees all blocks that the front kept.
+// flush takes back all blocks that the front kept and all room, also what other threads have in hand.
 func (p *pool) flush() {
 	if p.refused.any.Load() {
 		p.refused.again(p)
@@ -176,6 +177,8 @@ func (p *pool) drain() {
 // flushed calls f, which may wait, with the pool of a handle after a flush.
 func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
 	return with(handle, text, func(p *pool) error {
+		C.entry_missing(p.handle, 1)
+		defer C.entry_missing(p.handle, -1)
 		p.flush()
 		return p.streams.mayWait(func() error { return f(p) })
 	})

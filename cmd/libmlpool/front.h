@@ -1,7 +1,7 @@
 // A front has the live blocks of a pool by address, and keeps the last blocks that were freed on each stream, so
-// that a request of the same size on the same stream, or of another if front_extend gave room, needs no call to Go. Such a call costs a hundred
-// nanoseconds, and the Go runtime takes a lock in it that all threads share. To the pool these blocks are live: it
-// takes them back before it looks for memory elsewhere, and before it reports anything.
+// that a request of the same size on the same stream, or of a size for which front_extend made room, needs no call to
+// Go. Such a call costs a hundred nanoseconds, and the Go runtime takes a lock in it that all threads share. To the pool
+// these blocks are live: it takes them back before it looks for memory elsewhere, and before it reports anything.
 #ifndef MLPOOL_FRONT_H
 #define MLPOOL_FRONT_H
 
@@ -68,8 +68,8 @@ uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, 
 void front_extend(front *f, const front_miss *miss, const front_block *b, size_t bytes, size_t (*extend)(uintptr_t pool, const front_block *b),
                   uintptr_t pool);
 
-// front_missing changes how many requests ask the pool. While there are others, front_extend makes no room, which they
-// would miss.
+// front_missing changes how many calls ask the pool for memory, or return it. While there are others, front_extend makes
+// no room, which they would miss.
 void front_missing(front *f, int change);
 
 // front_rooms returns how many rooms are in hand, or being made.
@@ -87,12 +87,12 @@ int front_use(front *f, front_block *b, int shared);
 // free, by b->index, once it took back what is written to out.
 int front_give(front *f, front_block *b, front_drained *out);
 
-// front_drain_next writes the blocks of the first stream that has any from *next on to out, and reports whether there
-// is one. The front forgets them. It advances *next.
+// front_drain_next writes the blocks and the room of the first stream that has any from *next on to out, and reports
+// whether there is one. The front forgets them. It advances *next.
 int front_drain_next(front *f, int *next, front_drained *out);
 
-// front_returned returns how many times blocks that left the front have been freed since, and sets *in_hand to how many
-// times blocks are in hand. front_in_hand returns that number for the blocks of one stream.
+// front_returned returns how many times what left the front has been taken back since, and sets *in_hand to how many
+// times something is in hand. front_in_hand returns that number for the blocks of one stream.
 uint32_t front_returned(front *f, uint32_t *in_hand);
 uint32_t front_in_hand(front *f, uintptr_t stream);
 
@@ -100,7 +100,7 @@ uint32_t front_in_hand(front *f, uintptr_t stream);
 // the pool's knowledge.
 void front_taken(front *f, uint64_t *taken);
 
-// front_off stops the front from keeping blocks, until front_on was called as often.
+// front_off stops the front from keeping blocks and making room, until front_on was called as often.
 void front_off(front *f);
 void front_on(front *f);
 

@@ -200,12 +200,8 @@ func sameUser(c *net.UnixConn) error {
 	return nil
 }
 
-// pagesOf returns the pages of the block at addr, which has an index in the table.
+// pagesOf returns the pages of the block at addr, which has an index in the table, after a flush: it has no room.
 func (p *pool) pagesOf(addr uintptr, index uint32) (cudadriver.Memory, error) {
-	p.flush()
-	if e, ok := p.blocks.get(index, addr, false); ok {
-		p.awaitStream(e.stream) // the block may have room
-	}
 	e, ok := p.blocks.get(index, addr, false)
 	if !ok {
 		return cudadriver.Memory{}, allocator.ErrUnknownBlock

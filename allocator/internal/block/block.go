@@ -8,7 +8,7 @@
 //     their sizes are multiples of [Alignment].
 //   - A block that [Heap.Take], [Heap.TakeBest], [Heap.Carve] or [Heap.Cut] returned is
 //     in no list of the heap, and none of its bytes are handed out again before
-//     [Heap.Recycle] or [Heap.Coalesce] gives them back.
+//     [Heap.Recycle], [Heap.Coalesce] or [Heap.Shrink] gives them back.
 //   - Two free neighbours are one block, unless the strategy keeps them apart; then
 //     [Heap.Flush] joins them.
 //   - The same calls have the same results. They do not depend on time, chance or the addresses of
