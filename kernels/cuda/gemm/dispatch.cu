@@ -45,10 +45,6 @@ bool skinny_tensorop_fits(const Gemm &g) {
   return g.indices ? g.aligned() && g.k > 0 : g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, 2);
 }
 
-// skinny_by_tma is for the kernels on the tensor cores. A larger k is loaded in two parts. At 792×64 these are slower by TMA;
-// multiples of 16 were not compared.
-bool skinny_by_tma(const Gemm &g) { return g.k <= SKINNY_AT_ONCE || g.k % 16 == 0; }
-
 bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices ? 3 : 2); }
 
 // The wgrad of a classifier joins the group of the others.
@@ -137,8 +133,7 @@ const Row rows[] = {
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
-    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_by_tma(g) && skinny_tensorop_fits(g); },
-     skinny_tensorop_tma},
+    {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, skinny_tensorop_fits, skinny_tensorop_tma},
     {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
@@ -166,7 +161,7 @@ const Row rows[] = {
     // Ten classes, and a large batch.
     {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
-    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, [](const Gemm &g) { return skinny_by_tma(g) && bf16_skinny_fits(g); }, bf16_skinny_tma},
+    {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, bf16_skinny_fits, bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
     {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && g.k > 0 && (g.m <= 256 || g.indices); }, bf16_low},

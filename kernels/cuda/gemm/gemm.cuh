@@ -86,7 +86,6 @@ __host__ __device__ constexpr bool compiled(int arch) {
 // Bytes of shared memory that a CTA may have: on every GPU from compute capability 8.0 on (8.6, 8.9 and 12.x
 // have no more), and on every data center GPU (8.0 has no more).
 constexpr int CP_ASYNC_SHARED = 99 << 10, DATA_CENTER_SHARED = 163 << 10;
-constexpr int SKINNY_AT_ONCE = 784;   // the largest k of which a skinny kernel loads all weights at once
 constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 

@@ -13,7 +13,7 @@
 //   lane's k  4t..4t+3 of its warp's 16, for lane = 4g + t
 //
 // A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to shared
-// memory, up to seven k-tiles at once. With TMA, each CTA of a pair with the same columns loads half of them
+// memory, up to seven k-tiles at once, or with a larger k up to ten by TMA. With TMA, each CTA of a pair with the same columns loads half of them
 // for both, by multicast: half the bytes, and a few instructions in place of hundreds.
 //
 // Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two
@@ -31,14 +31,14 @@
 namespace gemm {
 namespace skinny {
 
-constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
+constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS;
+constexpr int FEW = 7, MANY = 10;  // k-tiles loaded at once; two CTAs on an SM have the memory for ten
 constexpr int BM = 16, BN = 24;
-static_assert(SKINNY_AT_ONCE == K_TILES * K_TILE, "the k-tiles in shared memory");
 
-// Skinny is a GEMM of Math::Value. Math says which rows of the batch a lane has. It multiplies them with the
-// weights. It stores PARTS partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD
-// k-tiles before it multiplies them. bf16 needs TMA.
-template <int LAYOUT, typename Math, bool U8, bool TMA>
+// Skinny is a GEMM of Math::Value, which loads K_TILES at once. Math says which rows of the batch a lane has.
+// It multiplies them with the weights. It stores PARTS partial sums of the tile to shared memory. A lane reads
+// the batch READ_AHEAD k-tiles before it multiplies them. bf16 needs TMA.
+template <int LAYOUT, typename Math, bool U8, bool TMA, int K_TILES = FEW>
 struct Skinny {
   static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = U8 ? 1 : 2, CLUSTER = TMA ? CTA_PAIR : 1;
   using Params = typename std::conditional<TMA, TmaGemm, Gemm>::type;
@@ -50,7 +50,9 @@ struct Skinny {
   // A k-tile of weights in shared memory. NN: a line for each k, k = 4q + e in line 28e + q, against bank
   // conflicts. NT: a line for each column.
   static constexpr int SIZE = K_TILE * BN, BYTES = SIZE * sizeof(Value);
-  static constexpr int SUMS = K_TILES * BYTES / 4, BARRIERS = SUMS + WARPS * BM * BN, FLOATS = BARRIERS + 2 * K_TILES;
+  // In shared memory: the weights, the sums, and barriers. The sums of MANY overwrite the weights.
+  static constexpr bool OVERWRITES = Math::OVERWRITES || K_TILES > FEW;
+  static constexpr int SUMS = K_TILES * BYTES / 4, BARRIERS = SUMS + (K_TILES > FEW ? 0 : WARPS * BM * BN), FLOATS = BARRIERS + 2 * K_TILES;
   static constexpr int WAITS = U8 ? K_TILES : 1;  // for each k-tile, or once for all
   static constexpr int PAIRS = BM * BN / 2;       // neighbours in c, which one thread finishes
   static_assert(PAIRS <= THREADS, "at most one pair a thread");
@@ -177,14 +179,17 @@ struct Skinny {
       if (i + READ_AHEAD < K_TILES) batch.read(i + READ_AHEAD);
       math.template multiply<LAYOUT, U8>(a, weights.tile(i));
     };
-    if (Math::template IN_ONE_PIECE<LAYOUT> && batch.k_tiles >= K_TILES) {
+    if (Math::template IN_ONE_PIECE<LAYOUT> && batch.k_tiles >= FEW) {
 #pragma unroll
-      for (int i = 0; i < K_TILES; i++) one(i);
+      for (int i = 0; i < FEW; i++) one(i);
     } else {
 #pragma unroll
-      for (int i = 0; i < K_TILES; i++)
+      for (int i = 0; i < FEW; i++)
         if (i < batch.k_tiles) one(i);
     }
+#pragma unroll
+    for (int i = FEW; i < K_TILES; i++)
+      if (i < batch.k_tiles) one(i);
   }
 
   static __device__ void run(const Params &g, int cta, float *shared) {
@@ -226,9 +231,9 @@ struct Skinny {
       multiply(math, batch, weights);
     }
 
-    static_assert(Math::FLOATS <= (Math::OVERWRITES ? SUMS : BARRIERS - SUMS), "the sums fit");
-    float *parts = shared + (Math::OVERWRITES ? 0 : SUMS);
-    if (Math::OVERWRITES) __syncthreads();  // all warps have read the weights
+    static_assert(Math::FLOATS <= (OVERWRITES ? SUMS : BARRIERS - SUMS), "the sums fit");
+    float *parts = shared + (OVERWRITES ? 0 : SUMS);
+    if (OVERWRITES) __syncthreads();  // all warps have read the weights
     math.template store_shared<LAYOUT>(parts);
     __syncthreads();
     if (!mine) return;
@@ -259,10 +264,18 @@ struct OnTensorCores {
   }
 };
 
+template <typename Math, bool TMA, int K_TILES>
+int launch_values(uintptr_t stream, const Gemm &g) {
+  if (g.layout == NT) return launch_single<Skinny<NT, Math, false, TMA, K_TILES>>(stream, g);
+  return launch_single<Skinny<NN, Math, false, TMA, K_TILES>>(stream, g);
+}
+
 template <typename Math, bool TMA>
 int launch_skinny(uintptr_t stream, const Gemm &g) {
-  if (g.layout == NT) return launch_single<Skinny<NT, Math, false, TMA>>(stream, g);
-  return g.indices ? launch_single<Skinny<NN, Math, true, TMA>>(stream, g) : launch_single<Skinny<NN, Math, false, TMA>>(stream, g);
+  if (g.indices) return launch_single<Skinny<NN, Math, true, TMA>>(stream, g);
+  if constexpr (TMA)
+    if (g.k > FEW * K_TILE) return launch_values<Math, TMA, MANY>(stream, g);
+  return launch_values<Math, TMA, FEW>(stream, g);
 }
 
 }  // namespace skinny

@@ -14,7 +14,7 @@ using namespace skinny;
 struct TensorOp : OnTensorCores {
   using Value = bf16;
   using Operand = unsigned[2];
-  static constexpr int READ_AHEAD = K_TILES;
+  static constexpr int READ_AHEAD = FEW;
   float sums[3][4] = {};
 
   // read_weights reads the fragments. In NN ldmatrix transposes: row r of the i-th matrix is k = 4⌊r/2⌋ + 2i
