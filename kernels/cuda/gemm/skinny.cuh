@@ -273,8 +273,9 @@ int launch_values(uintptr_t stream, const Gemm &g) {
 template <typename Math, bool TMA>
 int launch_skinny(uintptr_t stream, const Gemm &g) {
   if (g.indices) return launch_single<Skinny<NN, Math, true, TMA>>(stream, g);
+  // A larger k comes in parts, of which few k-tiles are faster.
   if constexpr (TMA)
-    if (g.k > FEW * K_TILE) return launch_values<Math, TMA, MANY>(stream, g);
+    if (g.k > FEW * K_TILE && g.k <= MANY * K_TILE) return launch_values<Math, TMA, MANY>(stream, g);
   return launch_values<Math, TMA, FEW>(stream, g);
 }
 
