@@ -53,7 +53,7 @@ BOUNDS = [
     ("twice SMALL_BATCH of wgrads; bf16-low", BF16, "784x256x4", "784x257x4"),
     ("skinny tiles", ALL, "1024x96x4", "1024x97x4"),
     ("skinny tiles, 64 rows", ("fp32",), "1568x64x2", "1600x64x2"),
-    ("wgrads on an SM; skinny weights at once", ALL, "784x64x4", "792x64x4"),
+    ("wgrads on an SM; skinny k-tiles at once", ALL, "784x64x4", "792x64x4"),
     ("bf16-skinny: k", BF16, "1024x16x2", "1032x16x2"),
     ("wgrad-tensorop tiles", TENSOR, "1152x100x2", "1160x100x2"),
     ("dgrad_wgrad: width", TENSOR + BF16, "1008x64x4", "1024x64x4"),

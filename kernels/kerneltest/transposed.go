@@ -46,7 +46,7 @@ func (s *suite) transposes() {
 		large := [][3]int{
 			{1605, 2052, 260}, {260, 2052, 1604}, {2058, 2580, 260}, {1003, 784, 516}, {256, 784, 1028}, {264, 776, 5128},
 			// Few rows by large weights, and tiles of 192 that two CTAs share.
-			{129, 1032, 1536}, {192, 4300, 2048}, {255, 1028, 1032},
+			{129, 1032, 1536}, {192, 4300, 2048}, {255, 1028, 1032}, {40, 2304, 2312}, {72, 2152, 1400},
 		}
 		switch {
 		case s.slow() && !d.hasWarpgroup(): // no other kernel than at a smaller size

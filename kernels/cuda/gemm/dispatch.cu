@@ -40,27 +40,42 @@ bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
+// low_tiles returns how many tiles of low-tensorop cover c.
+int64_t low_tiles(const Gemm &g) { return tiles(g, 64, 32); }
+
+// third_row_tile says whether other kernels would take a third tile of 64 rows.
+bool third_row_tile(const Gemm &g) { return g.m > 128 && g.m <= 192; }
+
 bool skinny_tensorop_fits(const Gemm &g) {
   // No other kernel is fast with uint8 input. The bounds for float input were measured.
-  return g.indices ? g.aligned() && g.k > 0 : g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, 2);
+  if (g.indices) return g.aligned() && g.k > 0;
+  bool low_waits = g.precision == KERNELS_TF32X3 && third_row_tile(g) && g.k <= 896 && 2 * low_tiles(g) > device().sms;
+  return g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, low_waits ? 3 : 2);
 }
 
-bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices ? 3 : 2); }
+bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices || third_row_tile(g) ? 3 : 2); }
+
+bool low_tensorop_fits(const Gemm &g) {
+  bool fast = g.precision == KERNELS_TF32 || g.m <= 128 || low_tiles(g) <= device().sms;
+  return aligned_values(g) && g.m <= 256 && fast;
+}
 
 // The wgrad of a classifier joins the group of the others.
-bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() || g.aligned()); }
+bool wgrad_simt_small(const Gemm &g, int most) { return g.k > 0 && g.k <= most && (g.narrow() || g.aligned()); }
 
-bool wgrad_tensorop_small(const Gemm &g) { return g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() ? g.aligned_a : g.aligned()); }
+bool wgrad_tensorop_small(const Gemm &g, int most) { return g.k > 0 && g.k <= most && (g.narrow() ? g.aligned_a : g.aligned()); }
 
 bool wgrad_tensorop_fits(const Gemm &g) {
   if (g.indices) return g.aligned() && g.k > 0;
-  return wgrad_tensorop_small(g) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
+  return wgrad_tensorop_small(g, SMALL_BATCH) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
 }
+
+// By TMA sums in 3xtf32 are not promoted, so that a larger batch would be less exact.
+bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_tensorop_small(g, g.precision == KERNELS_TF32 ? 2 * SMALL_BATCH : SMALL_BATCH); }
 
 // bf16_fills says whether the GEMM has large tiles for two thirds of the SMs.
 bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
 
-// With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
 bool bf16_wgrad_fits(const Gemm &g) {
   if (g.indices) return aligned_operands(g) && g.k > 0;
   return g.k > 0 && g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
@@ -71,16 +86,26 @@ bool bf16_skinny_fits(const Gemm &g) {
   return g.aligned() && g.k > 0 && g.k <= most && bf16_skinny_tiles(g) <= 2 * device().sms;
 }
 
-// The least multiplications of warpgroup MMA, the fewest rows of forward and dgrad, and the smallest side of float32
-// weights. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
+// The least multiplications of warpgroup MMA, and the smallest side of float32 weights. 784 × 256 × 784 is 1.6e8, where
+// other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
-constexpr int WARPGROUP_MIN_ROWS = 96, WARPGROUP_MIN_SIDE = 132;
+constexpr int WARPGROUP_MIN_SIDE = 132;
+
+double work(const Gemm &g) { return double(g.m) * g.n * g.k; }
+
+// warpgroup_rows says whether forward or dgrad has enough rows for warpgroup MMA. Up to 64 rows other kernels read the
+// weights once as well, so the weights must be large. In 3xtf32 low-tensorop is as fast up to 127 rows, if its tiles
+// are one wave.
+bool warpgroup_rows(const Gemm &g) {
+  if (g.precision == KERNELS_TF32X3) return g.m >= 128 || (g.m > 32 && low_tiles(g) > device().sms);
+  return g.m > 64 || (g.m > 32 && double(g.n) * g.k >= (g.precision == KERNELS_BF16 ? 4e6 : 5e6));
+}
 
 bool warpgroup_large(const Gemm &g) {
-  const int rows = g.layout == TN ? g.k : g.m, side = std::min(g.n, g.layout == TN ? g.m : g.k);
+  const int side = std::min(g.n, g.layout == TN ? g.m : g.k);
   // wgrads of a small batch are in one launch with the classifier's, which needs no transposed dy.
-  const int fewest = g.layout == TN ? SMALL_BATCH + 1 : g.precision == KERNELS_TF32X3 ? SMALL_BATCH : WARPGROUP_MIN_ROWS;
-  return g.aligned() && !g.indices && rows >= fewest && side >= WARPGROUP_MIN_SIDE && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
+  const bool rows = g.layout == TN ? g.k > SMALL_BATCH : warpgroup_rows(g);
+  return g.aligned() && !g.indices && rows && side >= WARPGROUP_MIN_SIDE && work(g) >= WARPGROUP_MIN_WORK;
 }
 
 // warpgroup_wgrad_fits does not depend on the group of a wgrad, since kernels_wants_transposed promises that
@@ -89,9 +114,9 @@ bool warpgroup_large(const Gemm &g) {
 bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_tiles(g) >= device().sms; }
 
 bool bf16_warpgroup_fits(const Gemm &g) {
-  const bool wgrad = g.layout == TN;
-  return g.aligned() && !g.indices && g.m >= (wgrad ? 128 : WARPGROUP_MIN_ROWS) && g.n >= 128 && g.k >= (wgrad ? 256 : 128) &&
-         double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
+  if (!g.aligned() || g.indices || g.n < 128) return false;
+  if (g.layout == TN) return g.m >= 128 && g.k >= 2 * SMALL_BATCH && (g.k > 2 * SMALL_BATCH || work(g) >= WARPGROUP_MIN_WORK);
+  return g.k >= 128 && warpgroup_rows(g) && work(g) >= (std::min(g.n, g.k) < 896 ? 1 : 0.7) * WARPGROUP_MIN_WORK;
 }
 
 int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
@@ -100,17 +125,28 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
   return all;
 }
 
-// bf16_warpgroup_enough says whether the narrowest tiles in split-K have CTAs for half of the SMs. These
-// tiles are half as wide as the tiles that warpgroup_tiles counts, and two CTAs share each.
-bool bf16_warpgroup_enough(const Gemm *g, int count) { return 8 * sum(g, count, warpgroup_tiles) >= device().sms; }
+// bf16_warpgroup_enough says whether the narrowest tiles in split-K, half as wide as the tiles that warpgroup_tiles counts
+// and shared by two CTAs, have CTAs for half of the SMs, in forward and dgrad for a quarter; or whether the group is
+// faster in one launch.
+bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->layout == TN ? 8 : 16) * warpgroup_tiles(*g) >= device().sms; }
+
+// small_wgrads_enough says whether wgrads are so many that one launch is faster than a launch for each, which split k.
+bool small_wgrads_enough(const Gemm *g, int count) { return g->k <= SMALL_BATCH || (g->precision == KERNELS_FP32 ? g->k <= 64 * count : count > 1); }
+
+// wgrad_large_enough says whether there are two tiles for each SM, or so many wgrads, as above.
+bool wgrad_large_enough(const Gemm *g, int count) {
+  const int each = g->precision == KERNELS_TF32X3 ? 128 : 192;
+  return g->k <= each * count - 64 || sum(g, count, wgrad_large_tiles) >= 2 * device().sms;
+}
 
 // Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
     // --- float32 on the CUDA cores ---
 
     // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
-    {"wgrad-simt-tma", ON_TN, FP32, TMA, wgrad_simt_fits, nullptr, wgrad_simt_tma},
-    {"wgrad-simt", ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
+    {"wgrad-simt-tma", ON_TN, FP32, TMA, [](const Gemm &g) { return wgrad_simt_small(g, 2 * SMALL_BATCH); }, nullptr, wgrad_simt_tma,
+     small_wgrads_enough},
+    {"wgrad-simt", ON_TN, FP32, CP_ASYNC, [](const Gemm &g) { return wgrad_simt_small(g, SMALL_BATCH); }, nullptr, wgrad_simt},
     // Few rows: latency counts. With more than two tiles for each SM, the larger tiles of simt are faster.
     {"skinny-simt-tma", FORWARD_DGRAD, FP32, TMA, skinny_simt_fits, skinny_simt_tma},
     {"skinny-simt", FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
@@ -124,22 +160,20 @@ const Row rows[] = {
     {"warpgroup", FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr,
      nullptr, true},
     // wgrads of a small batch, as above.
-    {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
+    {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_tma_fits, nullptr, wgrad_tensorop_tma, small_wgrads_enough},
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Ten classes: k is split among warps, and for a large batch among CTAs.
     {"narrow-tensorop", ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
-    // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on. With fewer, too
-    // little overlaps, and cluster split-K is faster.
+    // wgrads of a large batch, of all layers in one launch.
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
-     [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
+     wgrad_large_enough},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
     {"skinny-tensorop-tma", FORWARD_DGRAD, TENSOR, TMA, skinny_tensorop_fits, skinny_tensorop_tma},
     {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
     // Few rows by large weights.
-    {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC,
-     [](const Gemm &g) { return aligned_values(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); }, tensorop_low},
+    {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, low_tensorop_fits, tensorop_low},
     // Shapes that fill the GPU.
     {"square-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_values, tensorop_square},
     // Other wgrads of a small batch: tiles for about one wave, and for more.
