@@ -1,32 +1,24 @@
 package observe
 
 import (
-	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 
 	"mlpool/allocator"
 )
 
-// WriteFile writes the events of t in the format that the end of path names: .json is Perfetto's with work,
-// .pickle a snapshot of them and m, and any other RMM's CSV.
-func WriteFile(path string, t *allocator.Trace, m allocator.Map, work ...Work) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	switch filepath.Ext(path) {
+// Write writes the events of t in the format of a file whose name ends in ext: .json is Perfetto's with work, .pickle a
+// snapshot of them and m, and any other RMM's CSV.
+func Write(w io.Writer, ext string, t *allocator.Trace, m allocator.Map, work ...Work) error {
+	switch ext {
 	case ".json":
-		err = WritePerfetto(f, t, work...)
+		return WritePerfetto(w, t, work...)
 	case ".pickle":
-		err = WriteSnapshot(f, t, m)
+		return WriteSnapshot(w, t, m)
 	default:
-		err = WriteCSV(f, t)
+		return WriteCSV(w, t)
 	}
-	return errors.Join(err, f.Close())
 }
 
 // WriteSnapshot writes the events of t, and m, the memory of the traced allocator after

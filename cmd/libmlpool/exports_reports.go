@@ -6,9 +6,12 @@ package main
 import "C"
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -74,7 +77,11 @@ func (p *pool) snapshot(path string) error {
 		}
 		trace = allocator.NewTrace(p.outer(), 1) // without events
 	}
-	return observe.WriteFile(path, trace, p.memory())
+	var text bytes.Buffer
+	if err := observe.Write(&text, filepath.Ext(path), trace, p.memory()); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text.Bytes(), 0o666)
 }
 
 //export mlpool_go_visit

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/google/renameio/v2/maybe"
@@ -35,7 +36,18 @@ func CheckWritable(path string) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if f, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+	f, err = os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) { // a link to a file that is not there
+		target, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		return CheckWritable(target)
+	}
+	if err != nil {
 		return err
 	}
 	return f.Close()
@@ -56,6 +68,9 @@ func WriteFile(path string, text []byte) error {
 		return os.WriteFile(path, text, 0o666)
 	case there && errors.Is(err, syscall.ENOSPC):
 		return overwrite(path, text)
+	}
+	if unnamed := (*fs.PathError)(nil); errors.As(err, &unnamed) {
+		unnamed.Path = path // not that of the file that would have replaced it
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"mlpool/internal/must"
 )
 
-// TestWriteFile keeps a file that it cannot replace, and writes through links and to pipes.
+// TestWriteFile replaces files, and writes through links and to pipes.
 func TestWriteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.csv")
 	for _, text := range []string{"first", "second"} {
@@ -24,6 +24,12 @@ func TestWriteFile(t *testing.T) {
 	want(t, path, "by the link")
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
 		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
+	}
+	dangling := filepath.Join(filepath.Dir(path), "dangling")
+	must.OK(t, errors.Join(os.Symlink("new.csv", dangling), CheckWritable(dangling), WriteFile(dangling, []byte("by it"))))
+	want(t, filepath.Join(filepath.Dir(path), "new.csv"), "by it")
+	if loop := path + ".loop"; os.Symlink(loop, loop) != nil || CheckWritable(loop) == nil {
+		t.Error("a link to itself is called writable")
 	}
 	r, w, err := os.Pipe()
 	must.OK(t, err)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -85,7 +86,11 @@ func tracePath(path string, c backend.Subject, several bool) string {
 // for PyTorch's tools, .csv as RMM writes it. It returns a line about it.
 func (r *runner) writeTrace(path string) (note string, err error) {
 	t := r.trace
-	if err := observe.WriteFile(path, t, allocator.MapOf(t), r.kernels...); err != nil {
+	var text bytes.Buffer
+	if err := observe.Write(&text, filepath.Ext(path), t, allocator.MapOf(t), r.kernels...); err != nil {
+		return "", err
+	}
+	if err := output.WriteFile(path, text.Bytes()); err != nil {
 		return "", err
 	}
 	events, overflow := t.Events()
