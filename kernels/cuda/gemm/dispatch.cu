@@ -131,11 +131,14 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
 bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->layout == TN ? 8 : 16) * warpgroup_tiles(*g) >= device().sms; }
 
 // small_wgrads_enough says whether wgrads are so many that one launch is faster than a launch for each, which split k.
-bool small_wgrads_enough(const Gemm *g, int count) { return g->k <= SMALL_BATCH || (g->precision == KERNELS_FP32 ? g->k <= 64 * count : count > 1); }
+bool small_wgrads_enough(const Gemm *g, int count) {
+  const int most = std::max(64 * count, g->precision == KERNELS_TF32 ? 192 : 0);
+  return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
+}
 
 // wgrad_large_enough says whether there are two tiles for each SM, or so many wgrads, as above.
 bool wgrad_large_enough(const Gemm *g, int count) {
-  const int each = g->precision == KERNELS_TF32X3 ? 128 : 192;
+  const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
   return g->k <= each * count - 64 || sum(g, count, wgrad_large_tiles) >= 2 * device().sms;
 }
 

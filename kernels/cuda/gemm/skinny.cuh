@@ -13,8 +13,9 @@
 //   lane's k  4t..4t+3 of its warp's 16, for lane = 4g + t
 //
 // A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to shared
-// memory, up to seven k-tiles at once, or with a larger k up to ten by TMA. With TMA, each CTA of a pair with the same columns loads half of them
-// for both, by multicast: half the bytes, and a few instructions in place of hundreds.
+// memory, up to seven k-tiles at once, or with a larger k up to ten by TMA. With TMA, each CTA of a pair with
+// the same columns loads half of them for both, by multicast: half the bytes, and a few instructions in place
+// of hundreds.
 //
 // Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two
 // of its CTAs start on the first free SM, so do two of every later layer, and all layers take twice as long.

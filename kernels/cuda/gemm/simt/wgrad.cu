@@ -1,6 +1,6 @@
 // wgrads of a small batch on the CUDA cores, in float32. A grouped GEMM: those of all layers in one launch.
 // All of k, the batch, is in shared memory at once: up to SMALL_BATCH rows. The version by TMA has 64 of them
-// there at a time.
+// there at a time, and takes up to twice as many.
 #include "gemm/epilogue.cuh"
 #include "gemm/grouped.cuh"
 #include "gemm/pipeline.cuh"
@@ -260,7 +260,7 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
 // has eight columns of one row.
 template <typename Other>
 struct Narrow : Other {
-  static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = SMALL_BATCH * BN, UNROLL = 32;
+  static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = 2 * SMALL_BATCH * BN, UNROLL = 32;
   static int64_t ctas(const Gemm &g) { return ceil_div(tiles(g, BM, BN), Other::CLUSTER) * Other::CLUSTER; }
   static int prepare(typename Other::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
 
