@@ -42,8 +42,8 @@ func CheckWritable(path string) error {
 		if err != nil {
 			return err
 		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
+		if dir, _ := filepath.Split(path); !filepath.IsAbs(target) {
+			target = dir + target
 		}
 		return CheckWritable(target)
 	}
@@ -69,8 +69,8 @@ func WriteFile(path string, text []byte) error {
 	case there && errors.Is(err, syscall.ENOSPC):
 		return overwrite(path, text)
 	}
-	if unnamed := (*fs.PathError)(nil); errors.As(err, &unnamed) {
-		unnamed.Path = path // not that of the file that would have replaced it
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		failed.Path = path // not that of the file that would have replaced it
 	}
 	return err
 }

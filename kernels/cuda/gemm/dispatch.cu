@@ -40,15 +40,17 @@ bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
-// low_tiles returns how many tiles of low-tensorop cover c.
+// low_tiles returns how many tiles low-tensorop has with more than 64 rows.
 int64_t low_tiles(const Gemm &g) { return tiles(g, 64, 32); }
 
-// third_row_tile says whether other kernels would take a third tile of 64 rows.
-bool third_row_tile(const Gemm &g) { return g.m > 128 && g.m <= 192; }
+// third_row_tile says whether other kernels would compute a third row of tiles, of 64 rows each. Only GPUs with TMA
+// were measured.
+bool third_row_tile(const Gemm &g) { return device().major >= 9 && g.m > 128 && g.m <= 192; }
 
 bool skinny_tensorop_fits(const Gemm &g) {
   // No other kernel is fast with uint8 input. The bounds for float input were measured.
   if (g.indices) return g.aligned() && g.k > 0;
+  // Then two CTAs of low-tensorop for each tile, in split-K, are more than a wave.
   bool low_waits = g.precision == KERNELS_TF32X3 && third_row_tile(g) && g.k <= 896 && 2 * low_tiles(g) > device().sms;
   return g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, low_waits ? 3 : 2);
 }
@@ -56,22 +58,26 @@ bool skinny_tensorop_fits(const Gemm &g) {
 bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices || third_row_tile(g) ? 3 : 2); }
 
 bool low_tensorop_fits(const Gemm &g) {
-  bool fast = g.precision == KERNELS_TF32 || g.m <= 128 || low_tiles(g) <= device().sms;
-  return aligned_values(g) && g.m <= 256 && fast;
+  bool one_wave = device().major >= 9 && low_tiles(g) <= device().sms;
+  return aligned_values(g) && (g.m <= 128 || (g.m <= 256 && (g.precision == KERNELS_TF32 || one_wave)));
 }
 
-// The wgrad of a classifier joins the group of the others.
-bool wgrad_simt_small(const Gemm &g, int most) { return g.k > 0 && g.k <= most && (g.narrow() || g.aligned()); }
+// wgrad_small says whether a wgrad of at most most rows can join the group of the others, as that of a classifier does.
+bool wgrad_small(const Gemm &g, int most) {
+  return g.k > 0 && g.k <= most && (g.narrow() ? g.aligned_a || g.precision == KERNELS_FP32 : g.aligned());
+}
 
-bool wgrad_tensorop_small(const Gemm &g, int most) { return g.k > 0 && g.k <= most && (g.narrow() ? g.aligned_a : g.aligned()); }
+bool wgrad_simt_fits(const Gemm &g) { return wgrad_small(g, SMALL_BATCH); }
+
+bool wgrad_simt_tma_fits(const Gemm &g) { return wgrad_small(g, 2 * SMALL_BATCH); }
 
 bool wgrad_tensorop_fits(const Gemm &g) {
   if (g.indices) return g.aligned() && g.k > 0;
-  return wgrad_tensorop_small(g, SMALL_BATCH) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
+  return wgrad_small(g, SMALL_BATCH) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
 }
 
 // By TMA sums in 3xtf32 are not promoted, so that a larger batch would be less exact.
-bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_tensorop_small(g, g.precision == KERNELS_TF32 ? 2 * SMALL_BATCH : SMALL_BATCH); }
+bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_small(g, g.precision == KERNELS_TF32 ? 2 * SMALL_BATCH : SMALL_BATCH); }
 
 // bf16_fills says whether the GEMM has large tiles for two thirds of the SMs.
 bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
@@ -86,8 +92,8 @@ bool bf16_skinny_fits(const Gemm &g) {
   return g.aligned() && g.k > 0 && g.k <= most && bf16_skinny_tiles(g) <= 2 * device().sms;
 }
 
-// The least multiplications of warpgroup MMA, and the smallest side of float32 weights. 784 × 256 × 784 is 1.6e8, where
-// other kernels are as fast.
+// The least multiplications of warpgroup MMA, of which bf16 needs fewer by large weights, and the smallest side of float32
+// weights. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
 constexpr int WARPGROUP_MIN_SIDE = 132;
 
@@ -115,7 +121,8 @@ bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgrou
 
 bool bf16_warpgroup_fits(const Gemm &g) {
   if (!g.aligned() || g.indices || g.n < 128) return false;
-  if (g.layout == TN) return g.m >= 128 && g.k >= 2 * SMALL_BATCH && (g.k > 2 * SMALL_BATCH || work(g) >= WARPGROUP_MIN_WORK);
+  // Up to 2·SMALL_BATCH rows small wgrads are in one launch with the classifier's.
+  if (g.layout == TN) return g.m >= 128 && (g.k > 2 * SMALL_BATCH || (g.k == 2 * SMALL_BATCH && work(g) >= WARPGROUP_MIN_WORK));
   return g.k >= 128 && warpgroup_rows(g) && work(g) >= (std::min(g.n, g.k) < 896 ? 1 : 0.7) * WARPGROUP_MIN_WORK;
 }
 
@@ -125,18 +132,19 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
   return all;
 }
 
-// bf16_warpgroup_enough says whether the narrowest tiles in split-K, half as wide as the tiles that warpgroup_tiles counts
-// and shared by two CTAs, have CTAs for half of the SMs, in forward and dgrad for a quarter; or whether the group is
-// faster in one launch.
+// bf16_warpgroup_enough says whether the narrowest tiles in split-K have CTAs for half of the SMs, or for a quarter in
+// forward and dgrad. These tiles are half as wide as the tiles that warpgroup_tiles counts, and two CTAs share each. Two
+// wgrads or more are always faster in one launch.
 bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->layout == TN ? 8 : 16) * warpgroup_tiles(*g) >= device().sms; }
 
-// small_wgrads_enough says whether wgrads are so many that one launch is faster than a launch for each, which split k.
+// small_wgrads_enough says whether wgrads, all of one k, are so many that one launch is faster than a launch for each,
+// which divides k among CTAs.
 bool small_wgrads_enough(const Gemm *g, int count) {
   const int most = std::max(64 * count, g->precision == KERNELS_TF32 ? 192 : 0);
   return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
 }
 
-// wgrad_large_enough says whether there are two tiles for each SM, or so many wgrads, as above.
+// wgrad_large_enough says whether there are two tiles for each SM, or so many wgrads of one k that one launch is faster.
 bool wgrad_large_enough(const Gemm *g, int count) {
   const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
   return g->k <= each * count - 64 || sum(g, count, wgrad_large_tiles) >= 2 * device().sms;
@@ -147,10 +155,9 @@ const Row rows[] = {
     // --- float32 on the CUDA cores ---
 
     // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
-    {"wgrad-simt-tma", ON_TN, FP32, TMA, [](const Gemm &g) { return wgrad_simt_small(g, 2 * SMALL_BATCH); }, nullptr, wgrad_simt_tma,
-     small_wgrads_enough},
-    {"wgrad-simt", ON_TN, FP32, CP_ASYNC, [](const Gemm &g) { return wgrad_simt_small(g, SMALL_BATCH); }, nullptr, wgrad_simt},
-    // Few rows: latency counts. With more than two tiles for each SM, the larger tiles of simt are faster.
+    {"wgrad-simt-tma", ON_TN, FP32, TMA, wgrad_simt_tma_fits, nullptr, wgrad_simt_tma, small_wgrads_enough},
+    {"wgrad-simt", ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
+    // Few rows: latency counts. With more tiles, the larger ones of simt are faster.
     {"skinny-simt-tma", FORWARD_DGRAD, FP32, TMA, skinny_simt_fits, skinny_simt_tma},
     {"skinny-simt", FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
     // Ten classes: a tile of 64 columns would be mostly zeros.

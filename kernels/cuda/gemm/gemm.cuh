@@ -86,7 +86,7 @@ __host__ __device__ constexpr bool compiled(int arch) {
 // Bytes of shared memory that a CTA may have: on every GPU from compute capability 8.0 on (8.6, 8.9 and 12.x
 // have no more), and on every data center GPU (8.0 has no more).
 constexpr int CP_ASYNC_SHARED = 99 << 10, DATA_CENTER_SHARED = 163 << 10;
-constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch; of some kernels twice as many
+constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch; some kernels take twice as many
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 
 // Launchers. dispatch.cu says which GEMMs they take. A launcher of several GEMMs needs one launch, or few.

@@ -253,7 +253,7 @@ struct Skinny {
 // OnTensorCores is what the Maths on the tensor cores have in common. A lane has rows g and g+8 of the batch.
 struct OnTensorCores {
   static constexpr int ROWS = 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
-  static constexpr bool OVERWRITES = false;  // the sums are stored behind the weights
+  static constexpr bool OVERWRITES = false;  // with FEW the sums are stored behind the weights
   template <int LAYOUT>
   static constexpr bool IN_ONE_PIECE = true;
 
@@ -274,9 +274,9 @@ int launch_values(uintptr_t stream, const Gemm &g) {
 template <typename Math, bool TMA>
 int launch_skinny(uintptr_t stream, const Gemm &g) {
   if (g.indices) return launch_single<Skinny<NN, Math, true, TMA>>(stream, g);
-  // A larger k comes in parts, of which few k-tiles are faster.
+  // A k beyond MANY k-tiles comes in parts. Parts of FEW are faster. Two CTAs of MANY leave an exchange no memory.
   if constexpr (TMA)
-    if (g.k > FEW * K_TILE && g.k <= MANY * K_TILE) return launch_values<Math, TMA, MANY>(stream, g);
+    if (g.k > FEW * K_TILE && g.k <= MANY * K_TILE && !g.beside) return launch_values<Math, TMA, MANY>(stream, g);
   return launch_values<Math, TMA, FEW>(stream, g);
 }
 
