@@ -40,7 +40,7 @@ bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
-// low_tiles returns how many tiles low-tensorop has with more than 64 rows.
+// low_tiles returns how many tiles of low-tensorop cover more than 64 rows.
 int64_t low_tiles(const Gemm &g) { return tiles(g, 64, 32); }
 
 // third_row_tile says whether other kernels would compute a third row of tiles, of 64 rows each. Only GPUs with TMA
