@@ -40,7 +40,7 @@ bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
-// low_tiles returns how many tiles of low-tensorop cover more than 64 rows.
+// low_tiles returns how many tiles of 64×32, those of low-tensorop, cover c.
 int64_t low_tiles(const Gemm &g) { return tiles(g, 64, 32); }
 
 // third_row_tile says whether other kernels would compute a third row of tiles, of 64 rows each. Only GPUs with TMA
@@ -50,7 +50,7 @@ bool third_row_tile(const Gemm &g) { return device().major >= 9 && g.m > 128 && 
 bool skinny_tensorop_fits(const Gemm &g) {
   // No other kernel is fast with uint8 input. The bounds for float input were measured.
   if (g.indices) return g.aligned() && g.k > 0;
-  // Then two CTAs of low-tensorop for each tile, in split-K, are more than a wave.
+  // low-tensorop divides the k of a tile between two CTAs. It waits if they are more than a wave.
   bool low_waits = g.precision == KERNELS_TF32X3 && third_row_tile(g) && g.k <= 896 && 2 * low_tiles(g) > device().sms;
   return g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, low_waits ? 3 : 2);
 }
@@ -62,7 +62,7 @@ bool low_tensorop_fits(const Gemm &g) {
   return aligned_values(g) && (g.m <= 128 || (g.m <= 256 && (g.precision == KERNELS_TF32 || one_wave)));
 }
 
-// wgrad_small says whether a wgrad of at most most rows can join the group of the others, as that of a classifier does.
+// wgrad_small says whether a wgrad joins the group of the others, which have up to most rows. That of a classifier does.
 bool wgrad_small(const Gemm &g, int most) {
   return g.k > 0 && g.k <= most && (g.narrow() ? g.aligned_a || g.precision == KERNELS_FP32 : g.aligned());
 }
@@ -82,6 +82,7 @@ bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_small(g, g.precision 
 // bf16_fills says whether the GEMM has large tiles for two thirds of the SMs.
 bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
 
+// With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
 bool bf16_wgrad_fits(const Gemm &g) {
   if (g.indices) return aligned_operands(g) && g.k > 0;
   return g.k > 0 && g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
@@ -137,14 +138,14 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
 // wgrads or more are always faster in one launch.
 bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->layout == TN ? 8 : 16) * warpgroup_tiles(*g) >= device().sms; }
 
-// small_wgrads_enough says whether wgrads, all of one k, are so many that one launch is faster than a launch for each,
-// which divides k among CTAs.
+// small_wgrads_enough says whether one launch for count wgrads is faster than a launch for each. One launch takes
+// longer with k, since it does not divide k among CTAs. All wgrads have the same k.
 bool small_wgrads_enough(const Gemm *g, int count) {
   const int most = std::max(64 * count, g->precision == KERNELS_TF32 ? 192 : 0);
   return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
 }
 
-// wgrad_large_enough says whether there are two tiles for each SM, or so many wgrads of one k that one launch is faster.
+// wgrad_large_enough says the same of wgrad-large. With two tiles for each SM one launch is always faster.
 bool wgrad_large_enough(const Gemm *g, int count) {
   const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
   return g->k <= each * count - 64 || sum(g, count, wgrad_large_tiles) >= 2 * device().sms;
