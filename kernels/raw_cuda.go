@@ -107,7 +107,7 @@ var _ = [1]struct{}{}[(int(BF16)-C.KERNELS_BF16)|(int(NT)-C.KERNELS_NT)|(int(TN)
 func (g GEMM) c() C.kernels_gemm_args {
 	return C.kernels_gemm_args{
 		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), rounded: C.uintptr_t(g.Rounded), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
-		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
+		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), stride: C.int64_t(g.Stride), alpha: C.float(g.Alpha),
 		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), prefetch: C.int(g.Prefetch), pixels: flag(g.Pixels), beside: flag(g.Beside),
 	}
 }
@@ -118,6 +118,10 @@ func fusesWgrad(precision Precision, g GEMM) bool {
 
 func wantsTransposed(precision Precision, g GEMM) bool {
 	return C.kernels_wants_transposed(C.int(precision), g.c()) != 0
+}
+
+func takesStride(precision Precision, g GEMM) bool {
+	return C.kernels_takes_stride(C.int(precision), g.c()) != 0
 }
 
 func cGroup(group []GEMM) C.kernels_group {

@@ -16,6 +16,7 @@ func (s Stream) download(dst []byte, src uintptr) error                  { retur
 func (s Stream) fill(dst uintptr, value byte, bytes int) error           { return ErrNoCUDA }
 func fusesWgrad(precision Precision, g GEMM) bool                        { return false }
 func wantsTransposed(precision Precision, g GEMM) bool                   { return false }
+func takesStride(precision Precision, g GEMM) bool                       { return false }
 func (s Stream) exchange(e Exchange) error                               { return ErrNoCUDA }
 func newIPC(bytes int64) (addr uintptr, h IPCHandle, err error)          { return 0, IPCHandle{}, ErrNoCUDA }
 func freeIPC(addr uintptr) error                                         { return ErrNoCUDA }

@@ -50,6 +50,9 @@ func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision,
 // GroupedGEMM read T and not b, whatever else is in the group.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
+// TakesStride reports whether there is a kernel for g, a wgrad with a stride.
+func TakesStride(precision Precision, g GEMM) bool { return takesStride(precision, g) }
+
 // WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If
 // e is of a stream that is being captured, this stream joins the capture, until that one has
 // waited for it in turn.

@@ -49,7 +49,7 @@ int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 // gemm/dispatch.cu, which chooses among the kernels of GEMM. If indices is set, a is a table of uint8 images,
 // and the GEMM takes the rows at these indices. If pixels is set, the values of a are pixels. If beside is
 // set, the kernel leaves shared memory for CTAs of an exchange. prefetch says which operands may be read
-// before griddepcontrol.wait.
+// before griddepcontrol.wait. stride, if not 0, is that of the rows of a.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };
@@ -57,6 +57,7 @@ enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
   uintptr_t c, a, b, y, rounded, t, indices;
   int64_t m, n, k;
+  int64_t stride;
   float alpha;
   int layout, epilogue, prefetch, pixels, beside;
 } kernels_gemm_args;
@@ -67,6 +68,8 @@ int kernels_has(int precision);
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
 // kernels_wants_transposed reports whether a wgrad is faster with b transposed at t, and then reads it there.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
+// kernels_takes_stride reports whether there is a kernel for a wgrad with a stride.
+int kernels_takes_stride(int precision, kernels_gemm_args p);
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {
   kernels_gemm_args gemms[KERNELS_MAX_GROUP];

@@ -8,9 +8,9 @@ import (
 	"mlpool/kernels"
 )
 
-// bucket is a group of layers whose updates are exchanged at once.
+// bucket is a group of layers, or a part of one, whose updates are exchanged at once.
 type bucket struct {
-	layers           []int
+	parts            []part
 	n                int     // floats of the updates, and of the weights
 	updates, weights uintptr // of all layers, one after the other
 	rounded          uintptr // the rounded copies of the weights, or 0
@@ -23,6 +23,16 @@ type bucket struct {
 // bucketBytes is the least size of a bucket. The last one may have half of it. The fixed time of an exchange
 // is the time to move about as many bytes, so smaller buckets do not pay.
 const bucketBytes = 6 << 20
+
+// partBytes is about the size of a part of the layer whose wgrad comes last. The exchange of a part runs beside the
+// wgrad of the next one. Smaller parts would be few tiles for a GPU. Tests change it.
+var partBytes = 32 << 20
+
+// partRows is the least batch size for parts: the wgrad of fewer rows takes too little time to hide an exchange.
+const partRows = 1024
+
+// A part is some rows of a layer's weights.
+type part struct{ layer, first, rows int }
 
 // lateRows is the batch size from which on no wgrad comes early in tf32. The exchange of a hidden layer's
 // bucket then takes less time than a GEMM of that layer, so all buckets arrive in time and no exchange runs
@@ -59,24 +69,49 @@ func layerOrder(layers, early int) (order []int) {
 // deferred reports whether a layer's wgrad is queued after all dgrads.
 func deferred(layer, layers, early int) bool { return layer < early || layer >= layers-2 }
 
-// bucketsOf divides layers into buckets, in the order of their wgrads. A bucket has no more layers than one
-// launch of wgrads takes. Its exchange begins after that launch.
-func bucketsOf(w []Tensor, early int) (buckets []bucket) {
-	var open bucket
+// partsOf returns the parts of all layers, in the order of their wgrads. Only the layer whose wgrad comes last may
+// have several, and only of two hidden layers: the forward passes of more hide its exchange.
+func partsOf(w []Tensor, rows, early, ranks int) (parts []part) {
 	for _, layer := range layerOrder(len(w), early) {
-		open.layers = append(open.layers, layer)
-		open.n += aligned(w[layer].bytes()) / 4
-		if 4*open.n >= bucketBytes || len(open.layers) == kernels.MaxGroup {
+		parts = append(parts, part{layer, 0, w[layer].rows})
+	}
+	last := parts[len(parts)-1]
+	n := (w[last.layer].bytes() + partBytes/2) / partBytes
+	if n < 2 || len(w) > 3 || rows < partRows {
+		return parts
+	}
+	// Between parts there must be no gap, whatever the length of rows.
+	each := last.rows / n / floatsUnit(ranks) * floatsUnit(ranks)
+	parts = parts[:len(parts)-1]
+	for ; n > 1 && each > 0; n-- {
+		parts = append(parts, part{last.layer, last.first, each})
+		last.first, last.rows = last.first+each, last.rows-each
+	}
+	return append(parts, last)
+}
+
+// floatsUnit returns the number of floats of which what ranks exchange is a multiple: each has an equal part of it,
+// which begins where blocks could.
+func floatsUnit(ranks int) int { return ranks * allocator.Alignment / 4 }
+
+// bucketsOf divides layers into buckets, in the order of their wgrads. A bucket has no more parts than one
+// launch of wgrads takes. Its exchange begins after that launch.
+func bucketsOf(w []Tensor, rows, early, ranks int) (buckets []bucket) {
+	var open bucket
+	for _, p := range partsOf(w, rows, early, ranks) {
+		open.parts = append(open.parts, p)
+		open.n += roundUp(p.rows*w[p.layer].cols, floatsUnit(ranks))
+		if 4*open.n >= bucketBytes || len(open.parts) == kernels.MaxGroup {
 			buckets, open = append(buckets, open), bucket{}
 		}
 	}
 	last := len(buckets) - 1
 	switch {
-	case len(open.layers) == 0:
-	case last < 0 || 4*open.n >= bucketBytes/2 || len(buckets[last].layers)+len(open.layers) > kernels.MaxGroup:
+	case len(open.parts) == 0:
+	case last < 0 || 4*open.n >= bucketBytes/2 || len(buckets[last].parts)+len(open.parts) > kernels.MaxGroup:
 		buckets = append(buckets, open)
 	default:
-		buckets[last].layers = append(buckets[last].layers, open.layers...)
+		buckets[last].parts = append(buckets[last].parts, open.parts...)
 		buckets[last].n += open.n
 	}
 	return buckets
@@ -87,7 +122,7 @@ func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 func (r *ranks) makeBuckets(w []Tensor, rows int) error {
 	d := r.device
 	r.early = earlyFrom(len(w), rows, d.values)
-	r.buckets = bucketsOf(w, r.early)
+	r.buckets = bucketsOf(w, rows, r.early, r.comm.Size())
 	addr, bytes, err := r.allocBuckets()
 	if err != nil {
 		return err
@@ -111,13 +146,10 @@ func (r *ranks) makeBuckets(w []Tensor, rows int) error {
 // allocBuckets allocates the memory of the buckets, which is symmetric if there can be such memory.
 func (r *ranks) allocBuckets() (addr uintptr, bytes int, err error) {
 	d := r.device
-	for i := range r.buckets {
-		b := &r.buckets[i]
-		// Each rank has an equal part, which begins where blocks could.
-		b.n = roundUp(b.n, r.comm.Size()*allocator.Alignment/4)
+	for _, b := range r.buckets {
 		bytes += 2 * 4 * b.n
 		if d.values == BF16 {
-			bytes += aligned(2 * b.n)
+			bytes += 2 * b.n
 		}
 	}
 	addr, r.free, err = r.comm.AllocSymmetric(bytes)
@@ -130,37 +162,38 @@ func (r *ranks) allocBuckets() (addr uintptr, bytes int, err error) {
 	return block.Addr, bytes, err
 }
 
-// place puts the buckets of weights w one after the other, from addr on: of each its updates, its weights and
-// the rounded copies.
+// place puts from addr on the updates of all buckets, their weights, and the rounded copies.
 func (r *ranks) place(addr uintptr, w []Tensor) {
 	r.weights, r.updates, r.late = slices.Clone(w), make([]Tensor, len(w)), make([]deferredWgrad, len(w))
 	clear(r.bucketOf)
+	all := 0
+	for _, b := range r.buckets {
+		all += b.n
+	}
+	updates, weights, rounded := addr, addr+uintptr(4*all), uintptr(0)
+	if w[0].rounded.Addr != 0 {
+		rounded = weights + uintptr(4*all)
+	}
 	for i := range r.buckets {
 		b := &r.buckets[i]
-		b.updates, b.weights = addr, addr+uintptr(4*b.n)
-		addr += 2 * uintptr(4*b.n)
-		if w[0].rounded.Addr != 0 {
-			b.rounded = addr
-			addr += uintptr(aligned(2 * b.n))
-		}
-		at := 0
-		for _, layer := range b.layers {
-			t := &r.weights[layer]
-			update := *t
-			t.block = allocator.Block{Addr: b.weights + uintptr(at)}
-			if b.rounded != 0 {
-				t.rounded = allocator.Block{Addr: b.rounded + uintptr(at/2)}
+		b.updates, b.weights, b.rounded = updates, weights, rounded
+		for _, p := range b.parts {
+			t := &r.weights[p.layer]
+			if p.first == 0 {
+				t.block, t.rounded = allocator.Block{Addr: weights}, allocator.Block{Addr: rounded}
+				update := *t
+				update.block, update.rounded = allocator.Block{Addr: updates}, allocator.Block{}
+				r.updates[p.layer] = update
 			}
-			update.block, update.rounded = allocator.Block{Addr: b.updates + uintptr(at)}, allocator.Block{}
-			r.updates[layer] = update
 			r.bucketOf[t.addr()] = i
-			at += aligned(t.bytes())
+			n := uintptr(roundUp(p.rows*t.cols, floatsUnit(r.comm.Size())))
+			updates, weights = updates+4*n, weights+4*n
+			if rounded != 0 {
+				rounded += 2 * n
+			}
 		}
 	}
 }
-
-// aligned rounds a number of bytes up to the alignment of blocks.
-func aligned(bytes int) int { return roundUp(bytes, allocator.Alignment) }
 
 // roundUp returns the least multiple of unit that is not below n.
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }

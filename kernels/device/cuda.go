@@ -14,8 +14,8 @@ type CUDAQueue struct {
 	precision kernels.Precision
 	marks     events
 	downloads kernels.Stream // of DownloadAfter; 0 until there is one
-	// The answers of FusesWgrad and WantsTransposed, so that each shape needs one call of C.
-	fuses, wants map[shape]bool
+	// The answers of FusesWgrad, WantsTransposed and TakesStride, so that each shape needs one call of C.
+	fuses, wants, strided map[shape]bool
 }
 
 // shape has the properties of a GEMM that decide its kernel: its kind, its sizes, and the alignment
@@ -24,6 +24,8 @@ type shape struct {
 	layout   kernels.Layout
 	epilogue kernels.Epilogue
 	images   bool // a gathered view
+	t        bool // a transposed gradient
+	stride   int
 	m, n, k  int
 	offset   uintptr // from 16-byte boundaries
 }
@@ -36,7 +38,7 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	if err := precision.Usable(); err != nil {
 		return nil, err
 	}
-	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool), wants: make(map[shape]bool)}
+	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool), wants: make(map[shape]bool), strided: make(map[shape]bool)}
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
@@ -61,8 +63,12 @@ func (q *CUDAQueue) WantsTransposed(g kernels.GEMM) bool {
 	return q.once(q.wants, kernels.WantsTransposed, g)
 }
 
+func (q *CUDAQueue) TakesStride(g kernels.GEMM) bool {
+	return q.once(q.strided, kernels.TakesStride, g)
+}
+
 func (q *CUDAQueue) once(answers map[shape]bool, ask func(kernels.Precision, kernels.GEMM) bool, g kernels.GEMM) bool {
-	s := shape{g.Layout, g.Epilogue, g.Indices != 0, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}
+	s := shape{g.Layout, g.Epilogue, g.Indices != 0, g.T != 0, g.Stride, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}
 	answer, known := answers[s]
 	if !known {
 		answer = ask(q.precision, g)

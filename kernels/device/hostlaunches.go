@@ -71,6 +71,9 @@ func (q *HostQueue) FusesWgrad(kernels.GEMM) bool { return false }
 // WantsTransposed returns false: package ref reads a matrix in any order.
 func (q *HostQueue) WantsTransposed(kernels.GEMM) bool { return false }
 
+// TakesStride returns true.
+func (q *HostQueue) TakesStride(kernels.GEMM) bool { return true }
+
 func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) }
 
 func (q *HostQueue) gemm(g kernels.GEMM) {
@@ -98,6 +101,13 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 
 // operandA returns the elements of a. Those of a gathered view are valid until the next call.
 func (q *HostQueue) operandA(g kernels.GEMM) []float32 {
+	if g.Stride != 0 {
+		x, bytes := make([]float32, 0, g.M*g.K), q.Values().Size()
+		for row := range g.K {
+			x = append(x, q.read(g.A+uintptr(row*g.Stride*bytes), g.M)...)
+		}
+		return x
+	}
 	if g.Indices == 0 {
 		return q.read(g.A, g.M*g.K)
 	}

@@ -109,13 +109,16 @@ func (o *rankOne) Exchange(u collective.Updates, _ uintptr) error {
 		if b.weights != u.W || b.updates != u.X || b.n != u.N || b.n%(64*o.size) != 0 || u.Rounded != 0 && b.rounded != u.Rounded {
 			continue
 		}
-		for _, layer := range b.layers {
-			o.q.layers[r.updates[layer].addr()], o.q.layers[r.weights[layer].operand()] = layer, layer
+		var layers []int
+		for _, p := range b.parts {
+			update, w := r.updates[p.layer], r.weights[p.layer]
+			o.q.layers[update.addr()+uintptr(4*p.first*update.cols)], o.q.layers[w.operand()] = p.layer, p.layer
+			layers = append(layers, p.layer)
 		}
 		if b.rounded != u.Rounded {
-			return o.q.note("gather %v", b.layers)
+			return o.q.note("gather %v", layers)
 		}
-		return o.q.note("exchange %v", b.layers)
+		return o.q.note("exchange %v", layers)
 	}
 	return errors.New("what is exchanged is no bucket")
 }

@@ -21,6 +21,8 @@ type Queue interface {
 	// GroupedGEMM. WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.
 	FusesWgrad(g kernels.GEMM) bool
 	WantsTransposed(g kernels.GEMM) bool
+	// TakesStride reports whether GEMM and GroupedGEMM take g, a wgrad with a stride.
+	TakesStride(g kernels.GEMM) bool
 
 	Fill(dst uintptr, value byte, bytes int) error
 

@@ -14,9 +14,9 @@ import (
 // nothing to exchange or to wait for.
 //
 // With several ranks a wgrad is not added to the weights. It is stored as an update, in a buffer of the
-// weights' shape. The updates of a few layers form a bucket. When all wgrads of a bucket are queued, a side
-// queue, moves, exchanges the updates with the other ranks and adds them to the weights. The next operation
-// that reads these weights waits for the exchange.
+// weights' shape. The updates of a few layers, or of a part of one, form a bucket. When all wgrads of a bucket
+// are queued, a side queue, moves, exchanges the updates with the other ranks and adds them to the weights.
+// The next operation that reads these weights waits for the exchange.
 //
 // During the training the weights, too, are in the memory of their buckets. The collective allocates
 // symmetric memory, which the allocator's statistics do not include. The CTAs of an exchange in symmetric
@@ -202,35 +202,40 @@ func (r *ranks) wgrad(layer int, x Tensor, dy gradient) {
 		r.late[layer] = deferredWgrad{x, dy}
 		return
 	}
-	r.update(layer, x, dy)
+	r.update(part{layer, 0, r.weights[layer].rows}, x, dy)
 }
 
 // deferredWgrads queues the deferred wgrads.
 func (r *ranks) deferredWgrads() {
 	for _, b := range r.buckets {
-		for _, layer := range b.layers {
-			if r.device.err == nil && deferred(layer, len(r.weights), r.early) {
-				late := r.late[layer]
-				r.update(layer, late.x, late.dy)
+		for _, p := range b.parts {
+			if r.device.err == nil && deferred(p.layer, len(r.weights), r.early) {
+				late := r.late[p.layer]
+				r.update(p, late.x, late.dy)
 			}
 		}
 	}
 	r.timed = false
 }
 
-// update queues the wgrad of a layer's update. After the last one of a bucket it queues the exchange.
-func (r *ranks) update(layer int, x Tensor, dy gradient) {
+// update queues the wgrad of a part's update. After the last one of a bucket it queues the exchange.
+func (r *ranks) update(p part, x Tensor, dy gradient) {
 	d := r.device
-	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.rate)
-	if d.fuse {
+	g := wgradGEMM(kernels.None, r.updates[p.layer], x, dy, -d.rate)
+	if p.rows < g.M {
+		g = r.cut(g, p)
+	}
+	switch {
+	case g.M == 0:
+	case d.fuse:
 		d.addToGroup(g)
-	} else {
+	default:
 		d.gemm(nameUnfusedWgrad, g)
 	}
 	if d.err != nil {
 		return
 	}
-	if r.queued++; r.queued < len(r.buckets[r.current].layers) {
+	if r.queued++; r.queued < len(r.buckets[r.current].parts) {
 		return
 	}
 	d.launchGroup()
@@ -238,4 +243,19 @@ func (r *ranks) update(layer int, x Tensor, dy gradient) {
 		d.keepErr("moving updates", r.move(r.current))
 	}
 	r.current, r.queued = r.current+1, 0
+}
+
+// cut returns the GEMM of a part of a wgrad. If no kernel takes a part, that of the first part is the whole wgrad, and
+// those of the others are empty.
+func (r *ranks) cut(g kernels.GEMM, p part) kernels.GEMM {
+	one := g
+	one.A, one.C = g.A+uintptr(p.first*r.device.values.Size()), g.C+uintptr(4*p.first*g.N)
+	one.Stride, one.M = g.M, p.rows
+	switch {
+	case g.Indices == 0 && r.device.queue.TakesStride(one):
+		return one
+	case p.first > 0:
+		g.M = 0
+	}
+	return g
 }

@@ -3,8 +3,11 @@ package device
 import (
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"gorgonia.org/tensor"
@@ -12,6 +15,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/internal/must"
 	"mlpool/kernels"
+	"mlpool/kernels/collective"
 )
 
 // TestReduceOrder checks a step of five layers, and the forward pass after it. With a small batch
@@ -224,14 +228,21 @@ func TestBuckets(t *testing.T) {
 		{4096, Float32, []int{784, 10}, "[[0]]"},
 		{4096, Float32, []int{784, 2048, 2048, 2048, 2048, 10}, "[[4 0] [1] [2] [3]]"},
 		{4096, BF16, []int{784, 2048, 2048, 2048, 2048, 10}, "[[2] [4 0] [1] [3]]"},
+		{1024, Float32, []int{784, 5000, 5000, 10}, "[[2 0] [1] [1] [1]]"},
+		{1023, Float32, []int{784, 5000, 5000, 10}, "[[2 0] [1]]"},
+		{1024, Float32, []int{784, 5000, 5000, 5000, 10}, "[[1] [3 0] [2]]"},
 	} {
 		var w []Tensor
 		for i := range len(c.widths) - 1 {
 			w = append(w, Tensor{rows: c.widths[i], cols: c.widths[i+1], kind: Float32})
 		}
 		var got [][]int
-		for _, b := range bucketsOf(w, earlyFrom(len(w), c.rows, c.values)) {
-			got = append(got, b.layers)
+		for _, b := range bucketsOf(w, c.rows, earlyFrom(len(w), c.rows, c.values), 2) {
+			var layers []int
+			for _, p := range b.parts {
+				layers = append(layers, p.layer)
+			}
+			got = append(got, layers)
 		}
 		if fmt.Sprint(got) != c.want {
 			t.Errorf("%d rows, %v, %v: buckets %v, want %s", c.rows, c.values, c.widths, got, c.want)
@@ -269,4 +280,91 @@ func TestReduceFaults(t *testing.T) {
 	}
 	comm.err = nil
 	must.OK(t, d.Forget())
+}
+
+// TestParts wants two ranks whose upper layer is exchanged in parts to train as one does, whether kernels take a part
+// or only the whole.
+func TestParts(t *testing.T) {
+	defer func(bytes int) { partBytes = bytes }(partBytes)
+	partBytes = 128 << 10
+	widths := []int{8, 600, 202, 10}
+	for _, takes := range []bool{true, false} {
+		var weights [2][][]float32 // of one rank, and of two
+		for i := range weights {
+			ranks := make([][][]float32, i+1)
+			var group sync.WaitGroup
+			for rank, c := range collective.NewLocal(i + 1) {
+				group.Go(func() { ranks[rank] = stepOf(t, &partQueue{HostQueue{}, takes}, c, widths) })
+			}
+			group.Wait()
+			if weights[i] = ranks[0]; !reflect.DeepEqual(ranks[0], ranks[i]) {
+				t.Errorf("a queue that takes parts %v: ranks have different weights", takes)
+			}
+		}
+		for layer, want := range weights[0] {
+			for i, got := range weights[1][layer] {
+				if !(math.Abs(float64(got-want[i])) <= 1e-5*(1+math.Abs(float64(want[i])))) { // also NaN
+					t.Fatalf("a queue that takes parts %v: weight %d of layer %d is %v, want %v", takes, i, layer, got, want[i])
+				}
+			}
+		}
+	}
+}
+
+// partQueue says whether its kernels take a stride.
+type partQueue struct {
+	HostQueue
+	takes bool
+}
+
+func (q *partQueue) TakesStride(kernels.GEMM) bool { return q.takes }
+
+// stepOf trains a rank for a step on its part of four rows, and returns its weights.
+func stepOf(t *testing.T, q Queue, c collective.Collective, widths []int) (weights [][]float32) {
+	alloc := allocator.NewMalloc(NewHostDriver())
+	d := New(q, alloc, true)
+	var all []Tensor
+	var errs []error
+	put := func(x Tensor, err error) Tensor {
+		all, errs = append(all, x), append(errs, err)
+		return x
+	}
+	// values are those of a rank's rows, if rows are shared.
+	values := func(rows, cols, ranks, rank int) *tensor.Dense {
+		x := make([]float32, rows*cols)
+		for i := range x {
+			x[i] = float32(math.Sin(float64(cols * (i + 1))))
+		}
+		n := len(x) / ranks
+		return tensor.New(tensor.WithShape(rows/ranks, cols), tensor.WithBacking(x[rank*n:(rank+1)*n]))
+	}
+	rows := func(cols int) *tensor.Dense { return values(4, cols, c.Size(), c.Rank()) }
+	var w []Tensor
+	for i, width := range widths[:len(widths)-1] {
+		w = append(w, put(d.Weights("weights", values(width, widths[i+1], 1, 0))))
+	}
+	last := len(w) - 1
+	dy, dx, x := put(d.FromDense("dy", rows(widths[last+1]))), put(d.FromDense("dx", rows(widths[last]))), []Tensor{put(d.FromDense("x", rows(widths[0])))}
+	errs = append(errs, d.SetCollective(c), d.DataParallel(w, partRows))
+	for i := range last {
+		x = append(x, d.Hidden(x[i], w[i]))
+	}
+	d.Backward(w, x, dy, dx, 0.1)
+	errs = append(errs, d.EndStep())
+	for _, one := range w {
+		dense, err := d.Dense(one)
+		errs = append(errs, err)
+		if err == nil {
+			weights = append(weights, dense.Float32s())
+		}
+	}
+	errs = append(errs, d.CloseCollective())
+	for _, one := range all {
+		errs = append(errs, d.Free(one))
+	}
+	if err := errors.Join(append(errs, alloc.Close())...); err != nil {
+		t.Error(err)
+		c.Abort(err)
+	}
+	return weights
 }

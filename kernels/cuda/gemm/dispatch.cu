@@ -221,7 +221,7 @@ const Row rows[] = {
 };
 
 bool fits(const Row &row, const Gemm &g) {
-  return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g);
+  return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && (!g.stride || row.needs == WARPGROUP) && row.fits(g);
 }
 
 int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
@@ -264,6 +264,7 @@ int check(int precision, const kernels_gemm_args &p) {
   if (precision == KERNELS_BF16 ? p.t != 0 : p.rounded != 0) return cudaErrorInvalidValue;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
   if (p.layout == NT && (p.indices || p.pixels)) return cudaErrorInvalidValue;
+  if (p.stride && (p.layout != TN || p.indices || p.stride < p.m || p.stride > limit)) return cudaErrorInvalidValue;
   if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == NT || p.layout == TN ? cudaSuccess : cudaErrorInvalidValue;
   bool fits = (p.layout == NN && p.epilogue == KERNELS_ACTIVATE) || (p.layout == NT && p.epilogue == KERNELS_ACTIVATE_BACKWARD) ||
               (p.layout == TN && p.epilogue == KERNELS_SGD);
@@ -283,11 +284,11 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
   g.beside = p.beside;
   g.rounded = p.epilogue == KERNELS_SGD ? ptr<bf16>(p.rounded) : nullptr;
-  g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices && !half ? 4 : 16, half);
+  g.aligned_a = aligned(p.a, p.stride ? p.stride : p.layout == TN ? p.m : p.k, p.indices && !half ? 4 : 16, half);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16, half);
   g.aligned_c = aligned(p.c | y | p.rounded, p.n, 16, half_c || p.rounded);
   g.aligned_t = aligned(p.t, 0, 16, false);
-  g.layout = uint8_t(p.layout), g.precision = uint8_t(precision), g.epilogue = p.epilogue;
+  g.layout = uint8_t(p.layout), g.precision = uint8_t(precision), g.epilogue = p.epilogue, g.stride = int(p.stride);
   return g;
 }
 
@@ -322,6 +323,12 @@ int kernels_wants_transposed(int precision, kernels_gemm_args p) {
   if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || !(TENSOR >> precision & 1)) return false;
   p.t = 1 << 20;  // as if at an aligned address
   return warpgroup_wgrad_fits(gemm_of(precision, p));
+}
+
+int kernels_takes_stride(int precision, kernels_gemm_args p) {
+  if (check(precision, p) || !p.stride) return false;
+  Gemm g = gemm_of(precision, p);
+  return std::any_of(std::begin(rows), std::end(rows), [&](const Row &row) { return fits(row, g) && (!row.enough || row.enough(&g, 1)); });
 }
 
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {

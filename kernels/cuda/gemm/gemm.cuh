@@ -58,6 +58,7 @@ struct Gemm {
   uint8_t layout, precision;
   bool beside;   // the kernel should leave EXCHANGE_SHARED of an SM's shared memory free, if it can
   int epilogue;  // see epilogue.cuh
+  int stride;    // of TN, if not 0, the elements from a row of a to the next
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }
   // narrow reports whether this is a classifier's GEMM. With ten columns b and c are never aligned.

@@ -74,19 +74,19 @@ struct Stages {
   static_assert(SPLIT_K == 1 || 4 * M * N <= OUTPUT, "the sums fit in the stages, which they overwrite");
 };
 
-// encode_operand makes the tensor map of an operand of rows×k, for tiles of tile_rows. Only that of a transposed
-// gradient may have a stride beyond k.
+// encode_operand makes the tensor map of an operand of rows×k, for tiles of tile_rows. If k is contiguous, only a
+// transposed gradient may have a stride beyond k. Else the stride is that of k, and 0 means rows.
 template <typename P>
-int encode_operand(TensorMap &map, const void *array, bool k_contiguous, int rows, int k, int tile_rows) {
+int encode_operand(TensorMap &map, const void *array, bool k_contiguous, int rows, int k, int tile_rows, int stride = 0) {
   if (k_contiguous) return encode<2>(map, array, {{k, 1, P::K}, {rows, KERNELS_TRANSPOSED_STRIDE(k), tile_rows}}, P::FORMAT);
-  return encode<2>(map, array, {{rows, 1, P::K}, {k, rows, P::K}}, P::FORMAT);
+  return encode<2>(map, array, {{rows, 1, P::K}, {k, stride ? stride : rows, P::K}}, P::FORMAT);
 }
 
 template <typename P>
 int prepare(TmaGemm &out, const Gemm &g) {
   static_cast<Gemm &>(out) = g;
   Extents e = P::extents(g);
-  int code = encode_operand<P>(out.map[0], P::a(g), P::A_K, e.m, e.k, P::M);
+  int code = encode_operand<P>(out.map[0], P::a(g), P::A_K, e.m, e.k, P::M, g.stride);
   if (!code) code = encode_operand<P>(out.map[1], P::b(g), P::B_K, e.n, e.k, P::N);
   if (code) return code;
   // A last tile of few rows has a map of its own: TMA takes longer to write zeros than to load.
