@@ -154,9 +154,9 @@ struct Fused {
 
   static int prepare(TmaGemm &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
-    int code = encode<2>(out.map[0], g.a, {{g.k, 1, LINE}, {g.m, g.k, M}}, Multiply::FORMAT);
+    int code = encode<2>(out.map[0], g.a, {{g.k, 1, LINE}, {g.m, g.k, g.m}}, Multiply::FORMAT);
     if (!code) code = encode<2>(out.map[1], g.b, {{g.k, 1, LINE}, {g.n, g.k, N}});
-    return code ? code : encode<2>(out.map[2], g.y, {{g.n, 1, LINE_N}, {g.m, g.n, M}}, Multiply::FORMAT);
+    return code ? code : encode<2>(out.map[2], g.y, {{g.n, 1, LINE_N}, {g.m, g.n, g.m}}, Multiply::FORMAT);
   }
 
   const TmaGemm &p;
@@ -177,7 +177,7 @@ struct Fused {
   // One thread calls the load functions. load_b expects the bytes of load_a as well: it comes first.
   __device__ void load_b(int k_tile) const {
     if (k_tile >= k_tiles) return;
-    mbarrier_arrive_expect_tx(full + k_tile % STAGES, 4 * (SIZE_A + SIZE_B));
+    mbarrier_arrive_expect_tx(full + k_tile % STAGES, p.m * int(LINE * sizeof(Value)) + 4 * SIZE_B);
     tma_load(stage_b(k_tile), p.map[1], k0 + k_tile * K, n0, full + k_tile % STAGES);
   }
 
@@ -186,12 +186,21 @@ struct Fused {
   }
 
   __device__ void load_y() const {
-    mbarrier_arrive_expect_tx(y_full, 4 * SIZE_Y);
+    mbarrier_arrive_expect_tx(y_full, p.m * int(LINE_N * sizeof(Value)));
     tma_load(shared + ALL_Y, p.map[2], n0, 0, y_full);
+  }
+
+  // clear sets the rows past the last one of some tiles to zeros, which TMA would take longer to do for each k-tile.
+  __device__ void clear(float *tiles, int count, int line) const {
+    const int first = p.m * line * int(sizeof(Value)) / 4, rest = M * line * int(sizeof(Value)) / 4 - first;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count * rest; i += THREADS) tiles[i / rest * (first + rest) + first + i % rest] = 0;
   }
 
   __device__ void start() const {
     bool one = threadIdx.x == 0;
+    clear(shared, STAGES, LINE), clear(shared + ALL_Y, 1, LINE_N);
+    __syncthreads();
     if (one) {
       for (int i = 0; i < STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, WARPS);
       mbarrier_init(y_full, 1), mbarrier_init(inbox_full, 1);
