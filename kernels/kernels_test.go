@@ -198,8 +198,8 @@ func TestWantsTransposed(t *testing.T) {
 		{"a small batch", kernels.TF32, func(g *kernels.GEMM) { g.K = 128 }, false},
 		{"any number of rows", kernels.TF32, func(g *kernels.GEMM) { g.K-- }, warpgroup},
 		{"little work", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N = 256, 256 }, false},
-		{"few tiles", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N, g.K = 256, 256, 4096 }, warpgroup && d.SMs <= 4*4*4},
-		{"tiles for a quarter of an H200", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N, g.K = 384, 384, 4096 }, warpgroup && d.SMs <= 4*4*9},
+		{"small weights", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N, g.K = 160, 160, 8192 }, warpgroup && 480*d.SMs <= 160*160},
+		{"weights that are large for an H200", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N, g.K = 256, 256, 4096 }, warpgroup && 480*d.SMs <= 256*256},
 		{"unaligned", kernels.TF32, func(g *kernels.GEMM) { g.C += 4 }, false},
 	})
 }

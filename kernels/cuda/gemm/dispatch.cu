@@ -52,15 +52,21 @@ bool skinny_tensorop_fits(const Gemm &g) {
   if (g.indices) return g.aligned() && g.k > 0;
   // low-tensorop divides the k of a tile between two CTAs. It waits if they are more than a wave.
   bool low_waits = g.precision == KERNELS_TF32X3 && third_row_tile(g) && g.k <= 896 && 2 * low_tiles(g) > device().sms;
-  return g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, low_waits ? 3 : 2);
+  return g.k <= 1024 && skinny_fits(g, low_waits ? 3 : g.layout == NN && g.narrow() ? 1 : 2);
 }
 
 bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices || third_row_tile(g) ? 3 : 2); }
 
+// low_in_one_wave says whether the tiles of low are at most one for each SM. Only GPUs with TMA were measured.
+bool low_in_one_wave(const Gemm &g) { return device().major >= 9 && low_tiles(g) <= device().sms; }
+
 bool low_tensorop_fits(const Gemm &g) {
-  bool one_wave = device().major >= 9 && low_tiles(g) <= device().sms;
-  return aligned_values(g) && (g.m <= 128 || (g.m <= 256 && (g.precision == KERNELS_TF32 || one_wave)));
+  const bool tf32 = g.precision == KERNELS_TF32, column_of_tiles = device().major >= 9 && g.n <= 32;
+  return aligned_values(g) && (g.m <= 128 || low_in_one_wave(g) || (tf32 && (g.m <= 256 || column_of_tiles)));
 }
+
+// thin says whether tiles of 80 or 128 columns would be mostly zeros, and k is so short that the CUDA cores keep up.
+bool thin(const Gemm &g) { return device().major >= 9 && g.n > 32 && g.n <= 96 && g.k <= 128; }
 
 // wgrad_small says whether a wgrad joins the group of the others, which have up to most rows. That of a classifier does.
 bool wgrad_small(const Gemm &g, int most) {
@@ -83,14 +89,21 @@ bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_small(g, g.precision 
 bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
 
 // With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
+// A larger k is divided among CTAs, which is for weights too small for warpgroup MMA.
 bool bf16_wgrad_fits(const Gemm &g) {
   if (g.indices) return aligned_operands(g) && g.k > 0;
-  return g.k > 0 && g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH && g.aligned_a && (g.narrow() || g.aligned_b);
+  const bool any_k = device().major >= 9 && !bf16_fills(g) && (g.m < 128 || (g.n < 128 && !g.narrow()));
+  return g.k > 0 && (any_k || g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH) && g.aligned_a && (g.narrow() || g.aligned_b);
 }
 
 bool bf16_skinny_fits(const Gemm &g) {
   const int most = device().major >= 9 ? 1024 : 2048;  // clusters can divide a larger k
-  return g.aligned() && g.k > 0 && g.k <= most && bf16_skinny_tiles(g) <= 2 * device().sms;
+  return g.aligned() && g.k > 0 && g.k <= most && bf16_skinny_tiles(g) <= (g.n <= 32 ? 1 : 2) * device().sms;
+}
+
+bool bf16_low_fits(const Gemm &g) {
+  const bool any_rows = device().major >= 9 && g.n <= 32;
+  return aligned_operands(g) && g.k > 0 && (g.m <= 256 || g.indices || any_rows || (g.m <= 320 && low_in_one_wave(g)));
 }
 
 // The least multiplications of warpgroup MMA, of which bf16 needs fewer by large weights, and the smallest side of float32
@@ -116,9 +129,8 @@ bool warpgroup_large(const Gemm &g) {
 }
 
 // warpgroup_wgrad_fits does not depend on the group of a wgrad, since kernels_wants_transposed promises that
-// t is read. If four CTAs share a tile, there must be CTAs for a quarter of the SMs. For fewer tiles other
-// kernels, whose tiles are smaller, are faster.
-bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g) && 4 * 4 * warpgroup_tiles(g) >= device().sms; }
+// t is read. For smaller weights, here less than 256×256 with 132 SMs, other kernels, whose tiles are smaller, are faster.
+bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g) && double(g.m) * g.n >= 480. * device().sms; }
 
 bool bf16_warpgroup_fits(const Gemm &g) {
   if (!g.aligned() || g.indices || g.n < 128) return false;
@@ -145,11 +157,12 @@ bool small_wgrads_enough(const Gemm *g, int count) {
   return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
 }
 
-// wgrad_large_enough says the same of wgrad-large. With two tiles for each SM one launch is always faster.
-bool wgrad_large_enough(const Gemm *g, int count) {
-  const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
-  return g->k <= each * count - 64 || sum(g, count, wgrad_large_tiles) >= 2 * device().sms;
-}
+// wgrad_large_enough says whether wgrad-large, which does not divide k among CTAs, is faster than wgrad-long: if that
+// has more tiles than a wave, and many more if k is long.
+bool wgrad_large_enough(const Gemm *g, int count) { return sum(g, count, wgrad_long_tiles) > (g->k < 512 ? 1 : 2) * device().sms; }
+
+// one_by_one says whether a launch for each wgrad is faster than wgrad-long. Only GPUs with clusters were measured.
+bool one_by_one(const Gemm *, int count) { return count == 1 || device().major < 9; }
 
 // Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
@@ -174,8 +187,9 @@ const Row rows[] = {
     {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_tma_fits, nullptr, wgrad_tensorop_tma, small_wgrads_enough},
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Ten classes: k is split among warps, and for a large batch among CTAs.
-    {"narrow-tensorop", ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
-    // wgrads of a large batch, of all layers in one launch.
+    {"narrow-tensorop", ON_NN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow() && g.k > 32; }, tensorop_narrow},
+    {"narrow-wgrad", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, nullptr, tensorop_narrow_wgrads},
+    // wgrads of a large batch and of many tiles, of all layers in one launch.
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      wgrad_large_enough},
     // Few rows: latency counts. These are the only fast kernels with uint8 input.
@@ -183,16 +197,20 @@ const Row rows[] = {
     {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
-    // Few rows by large weights.
+    // Many rows by tiny weights.
+    {"narrow-simt", ON_NN, TENSOR, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
+    // Few rows by large weights, and few tiles.
     {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, low_tensorop_fits, tensorop_low},
+    {"thin-simt", FORWARD_DGRAD, TENSOR, NOTHING, [](const Gemm &g) { return aligned_values(g) && thin(g); }, simt},
     // Shapes that fill the GPU.
     {"square-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_values, tensorop_square},
-    // Other wgrads of a small batch: tiles for about one wave, and for more.
+    // One wgrad of a small batch: tiles for about one wave, and for more.
     {"wgrad-wave", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); },
-     tensorop_wgrad_wave},
-    {"wgrad-short", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256; }, tensorop_wgrad_short},
-    // Other wgrads of a large batch.
-    {"wgrad-long", ON_TN, TENSOR, CP_ASYNC, aligned_values, tensorop_wgrad_long},
+     tensorop_wgrad_wave, nullptr, one_by_one},
+    {"wgrad-short", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256; }, tensorop_wgrad_short, nullptr,
+     one_by_one},
+    // Other wgrads, in one launch that divides k among CTAs.
+    {"wgrad-long", ON_TN, TENSOR, CP_ASYNC, aligned_values, nullptr, tensorop_wgrads_long},
     // Rows that are not whole float4. In training only the classifier has them.
     {"unaligned-tensorop", ANY_LAYOUT, TENSOR, CP_ASYNC, [](const Gemm &g) { return !g.indices; }, tensorop_unaligned},
 
@@ -209,7 +227,7 @@ const Row rows[] = {
     {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, bf16_skinny_fits, bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
     // Few rows by large weights, and all other uint8 input.
-    {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, [](const Gemm &g) { return aligned_operands(g) && g.k > 0 && (g.m <= 256 || g.indices); }, bf16_low},
+    {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, bf16_low_fits, bf16_low},
     // Rows that are not whole chunks of eight.
     {"bf16-unaligned", ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_values(g); }, bf16_unaligned},
     // Shapes that fill the GPU, and others.
@@ -221,7 +239,8 @@ const Row rows[] = {
 };
 
 bool fits(const Row &row, const Gemm &g) {
-  return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && (!g.stride || row.needs == WARPGROUP) && row.fits(g);
+  return has(row.needs) && (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && (!g.stride || row.needs == WARPGROUP) &&
+         row.fits(g);
 }
 
 int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {

@@ -101,19 +101,20 @@ int wgrad_simt_tma(uintptr_t stream, const Gemm *g, int count);
 
 int tensorop_unaligned(uintptr_t stream, const Gemm &g);
 int tensorop_narrow(uintptr_t stream, const Gemm &g);
+int tensorop_narrow_wgrads(uintptr_t stream, const Gemm *g, int count);
 int tensorop_low(uintptr_t stream, const Gemm &g);
 int tensorop_square(uintptr_t stream, const Gemm &g);
 bool tensorop_wgrad_wave_fits(const Gemm &g);  // c has at most the elements of one tile for each SM
 int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g);
 int tensorop_wgrad_short(uintptr_t stream, const Gemm &g);
-int tensorop_wgrad_long(uintptr_t stream, const Gemm &g);
+int tensorop_wgrads_long(uintptr_t stream, const Gemm *g, int count);
+int64_t wgrad_long_tiles(const Gemm &g);
 int skinny_tensorop(uintptr_t stream, const Gemm &g);
 int skinny_tensorop_tma(uintptr_t stream, const Gemm &g);
 int64_t wgrad_tensorop_tiles(const Gemm &g);
 int wgrad_tensorop(uintptr_t stream, const Gemm *g, int count);
 int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count);
 int wgrad_large(uintptr_t stream, const Gemm *g, int count);
-int64_t wgrad_large_tiles(const Gemm &g);
 
 int64_t bf16_skinny_tiles(const Gemm &g);
 int bf16_skinny(uintptr_t stream, const Gemm &g);

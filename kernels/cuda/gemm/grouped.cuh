@@ -8,11 +8,14 @@
 //                  an equal share; not if the grid exceeds OCCUPANCY CTAs for each SM by more than 1/16
 //   Params         Gemm or TmaGemm; prepare fills it in
 //   ctas, run      how many CTAs a GEMM takes, and what one of them does
+//   INBOX          of a P that can divide k among CTAs, the bytes that a cluster adds to shared memory; a CTA's k is a
+//                  multiple of K_MULTIPLE
 #pragma once
 
 #include <algorithm>
 #include <tuple>
 
+#include "split_k.cuh"
 #include "tma.cuh"
 
 namespace gemm {
@@ -94,16 +97,21 @@ int add_to_group(Group<Params> &group, int count, int kind, const Gemm &g) {
   return code;
 }
 
+template <typename P, typename = void>
+constexpr int inbox_of = 0;
+template <typename P>
+constexpr int inbox_of<P, std::void_t<decltype(P::INBOX)>> = P::INBOX;
+
 // launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P computes g. CTAs start
-// in the order of P: first the kind with the most to do before pdl_wait.
+// in the order of P: first the kind with the most to do before pdl_wait. CTAs share the tiles of all GEMMs alike.
 template <typename... P, typename Kind>
-int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
+int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind, Share share = {1}) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
   using Params = typename First::Params;
   if constexpr (has_toolkit<First>) {
-    constexpr int BYTES = 4 * std::max({P::FLOATS...}), MAX = Group<Params>::MAX;
-    static_assert(First::ARCH >= 90 || BYTES <= CP_ASYNC_SHARED, "every GPU of this ARCH has that much");
-    if (int code = opt_in_shared<grouped_gemm<P...>>(shared_for_occupancy<First>(BYTES, 0))) return code;
+    constexpr int BYTES = 4 * std::max({P::FLOATS...}), CLUSTER_BYTES = std::max({4 * P::FLOATS + inbox_of<P>...}), MAX = Group<Params>::MAX;
+    static_assert(First::ARCH >= 90 || inbox_of<First> || BYTES <= CP_ASYNC_SHARED, "every GPU of this ARCH has that much");
+    if (int code = opt_in_shared<grouped_gemm<P...>>(inbox_of<First> ? device().shared : shared_for_occupancy<First>(BYTES, 0))) return code;
     Gemm sorted[KERNELS_MAX_GROUP];
     std::copy(g, g + count, sorted);
     std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });
@@ -113,8 +121,17 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
       n = ceil_div(count - i, launches);
       for (int j = 0; j < n; j++)
         if (int code = add_to_group<P...>(group, j, kind(sorted[i + j]), sorted[i + j])) return code;
-      int ctas = group.ends[n - 1];
-      Launch l = {unsigned(ctas), First::THREADS, size_t(shared_for_occupancy<First>(BYTES, ctas)), First::CLUSTER};
+      int ctas = group.ends[n - 1], cluster = First::CLUSTER;
+      size_t bytes = shared_for_occupancy<First>(BYTES, ctas);
+      if constexpr (inbox_of<First> > 0) {
+        const int k = std::min_element(sorted + i, sorted + i + n, [](const Gemm &a, const Gemm &b) { return a.k < b.k; })->k;
+        cluster = CLUSTER_BYTES <= device().shared ? split_k(k, ctas, share) : 1;
+        if (cluster > 1) {
+          ctas *= cluster, bytes = shared_for_one_wave(CLUSTER_BYTES, ctas);
+          for (int j = 0; j < n; j++) group.ends[j] *= cluster, group.gemms[j].k_cta = k_of_cta(group.gemms[j].k, cluster, First::K_MULTIPLE);
+        }
+      }
+      Launch l = {unsigned(ctas), First::THREADS, bytes, unsigned(cluster)};
       if (int code = launch(stream, l, grouped_gemm<P...>, group)) return code;
     }
     return cudaSuccess;

@@ -123,12 +123,11 @@ struct Share {
 
 // split_k returns how many CTAs of a cluster share each of the tiles: the most for which all CTAs run at once, and each
 // has at least 64 of k.
-inline int split_k(const Gemm &g, int64_t tiles, Share share) {
+inline int split_k(int k, int64_t tiles, Share share) {
   int most = 1;
   if (device().major >= 9)
     for (int ranks : {2, 3, 4, 6, 8})
-      if (ranks <= share.ranks && tiles * ranks <= share.on_sm * ctas_at_once(ranks) && g.k >= 64 * ranks && (share.thirds || ranks % 3))
-        most = ranks;
+      if (ranks <= share.ranks && tiles * ranks <= share.on_sm * ctas_at_once(ranks) && k >= 64 * ranks && (share.thirds || ranks % 3)) most = ranks;
   return most;
 }
 
@@ -136,21 +135,26 @@ inline int split_k(const Gemm &g, int64_t tiles, Share share) {
 // must be enough of them: one for each SM or, where clusters share a tile, for a third of the SMs.
 inline bool wide(const Gemm &g) { return g.m <= 64 && (device().major >= 9 ? 3 : 1) * ceil_div(g.n, 64) >= device().sms; }
 
+// k_of_cta returns the k of a CTA, but for the last: a multiple.
+inline int k_of_cta(int k, int ranks, int multiple) { return ceil_div(ceil_div(k, ranks), multiple) * multiple; }
+
+// shared_for_one_wave returns how much shared memory a CTA asks for. With PDL, CTAs start while the kernel before still
+// runs: two or three would share a free SM, and other SMs would be idle later. So if all CTAs are one wave, each asks
+// for more than half of an SM's shared memory.
+inline size_t shared_for_one_wave(size_t bytes, int64_t ctas) {
+  return ctas <= device().sms && 2 * ctas > device().sms ? std::max(bytes, size_t(device().shared) / 2 + 1024) : bytes;
+}
+
 // launch_split_k launches KERNEL, whose tiles are C::BM×C::BN. S::BYTES is the shared memory of a CTA, to which cluster
-// split-K adds S::INBOX. A CTA's k is a multiple of K_MULTIPLE, but for the last.
+// split-K adds S::INBOX.
 template <auto KERNEL, typename C, typename S, int K_MULTIPLE>
 int launch_split_k(uintptr_t stream, Gemm g, Share share) {
   if (int code = opt_in_shared<KERNEL>(device().shared)) return code;
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, share) : 1;
-  g.k_cta = ceil_div(ceil_div(g.k, ranks), K_MULTIPLE) * K_MULTIPLE;
-
-  // With PDL, CTAs start while the kernel before still runs: two or three would share a free SM, and other
-  // SMs would be idle later. So if all CTAs are one wave, each asks for more than half of an SM's shared
-  // memory.
-  size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
-  if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g.k, all, share) : 1;
+  g.k_cta = k_of_cta(g.k, ranks, K_MULTIPLE);
+  size_t bytes = shared_for_one_wave(S::BYTES + (ranks > 1 ? S::INBOX : 0), all * ranks);
   return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, KERNEL, g);
 }
 

@@ -3,6 +3,7 @@
 // warps share it, and how many stages the pipeline has.
 #include <type_traits>
 
+#include "gemm/grouped.cuh"
 #include "gemm/tensorop/tensorop.cuh"
 
 namespace gemm {
@@ -46,9 +47,9 @@ using WgradLong = Policy<typename std::conditional<X3, Config<64, 80, 32, 2, 2, 
 using Unaligned = Policy<Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<128, 56, 16, 4, 1, 2, 3, 1>>;
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
-__device__ void run(const Gemm &g, float *shared) {
+__device__ void run(const Gemm &g, int cta, float *shared) {
   using M = Mainloop<LAYOUT, X3, ALIGNED, C>;
-  SplitK<C::BM, C::BN> part(g, blockIdx.x);
+  SplitK<C::BM, C::BN> part(g, cta);
   M mainloop(g, part.m0, part.n0, part.k0, part.k1, shared_address(shared));
   // A small tile leaves registers to read the epilogue's source with the first stages.
   TileEpilogue<LAYOUT, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS> epilogue(g, part.m0, part.n0, part.rank, part.ranks);
@@ -75,7 +76,7 @@ __device__ void run(const Gemm &g, float *shared) {
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm g) {
   extern __shared__ __align__(16) float shared[];
-  if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
+  if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, blockIdx.x, shared);
 }
 
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
@@ -83,16 +84,40 @@ int launch_config(uintptr_t stream, const Gemm &g, Share share) {
   return launch_split_k<tensorop_gemm<LAYOUT, X3, ALIGNED, C>, C, Stages<LAYOUT, C>, 8>(stream, g, share);
 }
 
+// has_large reports whether the GPU has the shared memory for a policy's Large, not only for its Small.
+template <int LAYOUT, typename P>
+bool has_large() {
+  constexpr int BYTES = Stages<LAYOUT, typename P::Large>::BYTES;
+  static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, typename P::Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
+  return BYTES <= CP_ASYNC_SHARED || device().shared >= DATA_CENTER_SHARED;
+}
+
 // launch_policy launches a policy's Large or Small.
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>
 int launch_policy(uintptr_t stream, const Gemm &g, Share share) {
-  using Large = typename P::Large;
-  using Small = typename P::Small;
-  constexpr int BYTES = Stages<LAYOUT, Large>::BYTES;
-  static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
-  if constexpr (BYTES > CP_ASYNC_SHARED)
-    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, Small>(stream, g, share);
-  return launch_config<LAYOUT, X3, ALIGNED, Large>(stream, g, share);
+  if (has_large<LAYOUT, P>()) return launch_config<LAYOUT, X3, ALIGNED, typename P::Large>(stream, g, share);
+  return launch_config<LAYOUT, X3, ALIGNED, typename P::Small>(stream, g, share);
+}
+
+// Wgrads is for grouped.cuh.
+template <bool X3, bool ALIGNED, typename C>
+struct Wgrads {
+  using S = Stages<TN, C>;
+  using Params = Gemm;
+  static constexpr int ARCH = 80, THREADS = C::THREADS, CTAS = C::CTAS, OCCUPANCY = 0, CLUSTER = 1, FLOATS = S::BYTES / 4, INBOX = S::INBOX,
+                       K_MULTIPLE = 8;
+
+  static int64_t ctas(const Gemm &g) { return tiles(g, C::BM, C::BN); }
+  static int prepare(Gemm &out, const Gemm &g) { return out = g, out.k_cta = g.k, cudaSuccess; }
+  static __device__ void run(const Gemm &g, int cta, float *shared) { gemm::run<TN, X3, ALIGNED, C>(g, cta, shared); }
+};
+
+// launch_wgrads launches wgrads by a policy.
+template <bool X3, bool ALIGNED, typename P>
+int launch_wgrads(uintptr_t stream, const Gemm *g, int count, Share share) {
+  auto kind = [](const Gemm &) { return 0; };
+  if (has_large<TN, P>()) return launch_grouped<Wgrads<X3, ALIGNED, typename P::Large>>(stream, g, count, kind, share);
+  return launch_grouped<Wgrads<X3, ALIGNED, typename P::Small>>(stream, g, count, kind, share);
 }
 
 // launch_precision launches the policy of g's precision.
@@ -118,9 +143,12 @@ int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
   return launch_precision<TN, !ALIGNED, Unaligned>(stream, g, {MAX_CLUSTER, true});  // 333×333 has 18 tiles, of six CTAs each
 }
 
-int tensorop_narrow(uintptr_t stream, const Gemm &g) {
-  if (g.layout == NN) return launch_precision<NN, !ALIGNED, Narrow>(stream, g, {MAX_CLUSTER});
-  return launch_precision<TN, !ALIGNED, NarrowWgrad>(stream, g, {g.k <= 256 ? 1 : MAX_CLUSTER});
+int tensorop_narrow(uintptr_t stream, const Gemm &g) { return launch_precision<NN, !ALIGNED, Narrow>(stream, g, {MAX_CLUSTER}); }
+
+int tensorop_narrow_wgrads(uintptr_t stream, const Gemm *g, int count) {
+  const Share share{g->k <= 256 ? 1 : MAX_CLUSTER};
+  return g->precision == KERNELS_TF32 ? launch_wgrads<false, !ALIGNED, NarrowWgrad>(stream, g, count, share)
+                                      : launch_wgrads<true, !ALIGNED, NarrowWgrad>(stream, g, count, share);
 }
 
 int tensorop_low(uintptr_t stream, const Gemm &g) {
@@ -138,6 +166,12 @@ int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return launch_precisi
 
 int tensorop_wgrad_short(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradShort>(stream, g, {1}); }
 
-int tensorop_wgrad_long(uintptr_t stream, const Gemm &g) { return launch_precision<TN, ALIGNED, WgradLong<false>, WgradLong<true>>(stream, g, {4}); }
+int64_t wgrad_long_tiles(const Gemm &g) { return tiles(g, WgradLong<false>::Large::BM, WgradLong<false>::Large::BN); }
+
+int tensorop_wgrads_long(uintptr_t stream, const Gemm *g, int count) {
+  const Share share{MAX_CLUSTER, true};
+  return g->precision == KERNELS_TF32 ? launch_wgrads<false, ALIGNED, WgradLong<false>>(stream, g, count, share)
+                                      : launch_wgrads<true, ALIGNED, WgradLong<true>>(stream, g, count, share);
+}
 
 }  // namespace gemm

@@ -115,8 +115,6 @@ struct Large {
 
 }  // namespace
 
-int64_t wgrad_large_tiles(const Gemm &g) { return Large<true>::ctas(g); }
-
 int wgrad_large(uintptr_t stream, const Gemm *g, int count) {
   auto kind = [](const Gemm &) { return 0; };
   return g->precision == KERNELS_TF32X3 ? launch_grouped<Large<true>>(stream, g, count, kind) : launch_grouped<Large<false>>(stream, g, count, kind);
