@@ -157,12 +157,24 @@ bool small_wgrads_enough(const Gemm *g, int count) {
   return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
 }
 
-// wgrad_large_enough says whether wgrad-large, which does not divide k among CTAs, is faster than wgrad-long: if that
-// has more tiles than a wave, and many more if k is long.
-bool wgrad_large_enough(const Gemm *g, int count) { return sum(g, count, wgrad_long_tiles) > (g->k < 512 ? 1 : 2) * device().sms; }
+// wgrad_long_waves says whether the tiles of wgrad-long are more than some waves.
+bool wgrad_long_waves(const Gemm *g, int count, int waves) { return sum(g, count, wgrad_long_tiles) > waves * device().sms; }
+
+// wgrad_large_enough says whether wgrad-large, which does not divide k among CTAs, is faster than wgrad-long: if that has
+// more tiles than a wave, and many more if k is long. Up to 256 rows a launch for each wgrad is faster than for few.
+bool wgrad_large_enough(const Gemm *g, int count) {
+  const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
+  return wgrad_long_waves(g, count, g->k < 512 ? 1 : 2) && (g->k > 2 * SMALL_BATCH || g->k <= each * count - 64 || wgrad_long_waves(g, count, 3));
+}
 
 // one_by_one says whether a launch for each wgrad is faster than wgrad-long. Only GPUs with clusters were measured.
-bool one_by_one(const Gemm *, int count) { return count == 1 || device().major < 9; }
+bool one_by_one(const Gemm *g, int count) { return count == 1 || device().major < 9 || wgrad_long_waves(g, count, 1); }
+
+// bf16_wgrads_enough says whether one launch of bf16-wgrads is faster than a launch for each. Of narrow wgrads there must
+// be three.
+bool bf16_wgrads_enough(const Gemm *g, int count) {
+  return g->k <= 2 * SMALL_BATCH || count > 2 || !std::all_of(g, g + count, [](const Gemm &one) { return one.narrow(); });
+}
 
 // Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
@@ -220,7 +232,7 @@ const Row rows[] = {
     {"bf16-warpgroup-wgrad", ON_TN, BF16, WARPGROUP, bf16_warpgroup_fits, nullptr, bf16_warpgroup_wgrad, bf16_warpgroup_enough},
     {"bf16-warpgroup", FORWARD_DGRAD, BF16, WARPGROUP, bf16_warpgroup_fits, bf16_warpgroup, nullptr, bf16_warpgroup_enough},
     // wgrads of a small batch, as above, and those of uint8 input.
-    {"bf16-wgrads", ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads},
+    {"bf16-wgrads", ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads, bf16_wgrads_enough},
     // Ten classes, and a large batch.
     {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.

@@ -152,11 +152,15 @@ struct Fused {
 
   static int64_t ctas(const Gemm &g) { return ceil_div(g.n, N) * CTA_PAIR; }
 
+  // rows returns how many rows of a and y TMA loads. It takes longer to write zeros than to load, but to clear many rows
+  // once takes as long.
+  __host__ __device__ static int rows(const Gemm &g) { return g.m <= M / 2 ? g.m : M; }
+
   static int prepare(TmaGemm &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
-    int code = encode<2>(out.map[0], g.a, {{g.k, 1, LINE}, {g.m, g.k, g.m}}, Multiply::FORMAT);
+    int code = encode<2>(out.map[0], g.a, {{g.k, 1, LINE}, {g.m, g.k, rows(g)}}, Multiply::FORMAT);
     if (!code) code = encode<2>(out.map[1], g.b, {{g.k, 1, LINE}, {g.n, g.k, N}});
-    return code ? code : encode<2>(out.map[2], g.y, {{g.n, 1, LINE_N}, {g.m, g.n, g.m}}, Multiply::FORMAT);
+    return code ? code : encode<2>(out.map[2], g.y, {{g.n, 1, LINE_N}, {g.m, g.n, rows(g)}}, Multiply::FORMAT);
   }
 
   const TmaGemm &p;
@@ -177,7 +181,7 @@ struct Fused {
   // One thread calls the load functions. load_b expects the bytes of load_a as well: it comes first.
   __device__ void load_b(int k_tile) const {
     if (k_tile >= k_tiles) return;
-    mbarrier_arrive_expect_tx(full + k_tile % STAGES, p.m * int(LINE * sizeof(Value)) + 4 * SIZE_B);
+    mbarrier_arrive_expect_tx(full + k_tile % STAGES, rows(p) * int(LINE * sizeof(Value)) + 4 * SIZE_B);
     tma_load(stage_b(k_tile), p.map[1], k0 + k_tile * K, n0, full + k_tile % STAGES);
   }
 
@@ -186,20 +190,19 @@ struct Fused {
   }
 
   __device__ void load_y() const {
-    mbarrier_arrive_expect_tx(y_full, p.m * int(LINE_N * sizeof(Value)));
+    mbarrier_arrive_expect_tx(y_full, rows(p) * int(LINE_N * sizeof(Value)));
     tma_load(shared + ALL_Y, p.map[2], n0, 0, y_full);
   }
 
-  // clear sets the rows past the last one of some tiles to zeros, which TMA would take longer to do for each k-tile.
-  __device__ void clear(float *tiles, int count, int line) const {
-    const int first = p.m * line * int(sizeof(Value)) / 4, rest = M * line * int(sizeof(Value)) / 4 - first;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < count * rest; i += THREADS) tiles[i / rest * (first + rest) + first + i % rest] = 0;
+  // clear sets the rows of a tile that TMA does not load to zeros. size is that of the tile, in floats.
+  __device__ void clear(float *tile, int size) const {
+    for (int i = rows(p) * size / M / 4 + threadIdx.x; i < size / 4; i += THREADS) ((float4 *)tile)[i] = make_float4(0, 0, 0, 0);
   }
 
   __device__ void start() const {
     bool one = threadIdx.x == 0;
-    clear(shared, STAGES, LINE), clear(shared + ALL_Y, 1, LINE_N);
+    for (int i = 0; i < STAGES; i++) clear(shared + i * SIZE_A, SIZE_A);
+    clear(shared + ALL_Y, SIZE_Y);
     __syncthreads();
     if (one) {
       for (int i = 0; i < STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, WARPS);
