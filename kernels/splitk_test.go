@@ -10,32 +10,38 @@ import (
 )
 
 // splitKCase is a group of equal wgrads on a GPU with sms SMs. One CTA computes each of the first whole
-// tiles of the group; ctas share the k of each later one.
+// tiles of the group; ctas share the k of each later one. Of a CTA's k-tiles, slices groups of threads take turns.
 type splitKCase struct {
 	precision      kernels.Precision
 	sms            int
 	count, m, n, k int
 	whole, ctas    int
+	slices         int // 0: by warpgroup MMA, or of rows that are not whole float4
 }
 
 var splitKCases = []splitKCase{
-	{kernels.TF32, 132, 1, 1024, 512, 512, 0, 2},
-	{kernels.TF32, 132, 1, 384, 384, 1536, 0, 4},
-	{kernels.TF32, 132, 1, 384, 384, 1664, 0, 4}, // 13 k-tiles each
-	{kernels.TF32X3, 132, 1, 384, 384, 1664, 0, 4},
-	{kernels.TF32X3, 132, 1, 1024, 512, 512, 0, 2},
-	{kernels.TF32X3, 132, 1, 384, 384, 1536, 0, 4},
+	{kernels.TF32, 132, 1, 1024, 512, 512, 0, 2, 0},
+	{kernels.TF32, 132, 1, 384, 384, 1536, 0, 4, 0},
+	{kernels.TF32, 132, 1, 384, 384, 1664, 0, 4, 0}, // 13 k-tiles each
+	{kernels.TF32X3, 132, 1, 384, 384, 1664, 0, 4, 0},
+	{kernels.TF32X3, 132, 1, 1024, 512, 512, 0, 2, 0},
+	{kernels.TF32X3, 132, 1, 384, 384, 1536, 0, 4, 0},
 	// Rows that are not whole float4, in tiles of 128×56 by mma.sync.
-	{kernels.TF32, 132, 1, 333, 333, 384, 0, 6},
-	{kernels.TF32, 132, 2, 390, 522, 192, 0, 3},
-	{kernels.TF32X3, 132, 1, 333, 333, 384, 0, 6},
-	{kernels.TF32X3, 132, 1, 129, 57, 512, 0, 8},
-	{kernels.TF32, 20, 1, 784, 260, 1024, 0, 1}, // 14 tiles of 256 columns
-	{kernels.TF32, 20, 1, 256, 640, 1280, 0, 2},
-	{kernels.TF32, 20, 1, 256, 256, 3072, 0, 4},
-	{kernels.TF32X3, 20, 1, 768, 384, 704, 0, 1}, // 18 tiles
-	{kernels.TF32X3, 20, 1, 784, 260, 1024, 20, 4},
-	{kernels.TF32X3, 20, 2, 784, 256, 1024, 20, 2}, // 14 and 14 tiles
+	{kernels.TF32, 132, 1, 333, 333, 384, 0, 6, 0},
+	{kernels.TF32, 132, 2, 390, 522, 192, 0, 3, 0},
+	{kernels.TF32X3, 132, 1, 333, 333, 384, 0, 6, 0},
+	{kernels.TF32X3, 132, 1, 129, 57, 512, 0, 8, 0},
+	// Small weights by mma.sync, and narrow ones.
+	{kernels.TF32, 132, 3, 64, 80, 1024, 0, 8, 2},
+	{kernels.TF32X3, 132, 3, 64, 80, 1024, 0, 8, 2},
+	{kernels.TF32, 132, 3, 16, 16, 2048, 0, 8, 4},
+	{kernels.TF32X3, 132, 3, 16, 16, 2048, 0, 8, 4},
+	{kernels.TF32, 20, 1, 784, 260, 1024, 0, 1, 0}, // 14 tiles of 256 columns
+	{kernels.TF32, 20, 1, 256, 640, 1280, 0, 2, 0},
+	{kernels.TF32, 20, 1, 256, 256, 3072, 0, 4, 0},
+	{kernels.TF32X3, 20, 1, 768, 384, 704, 0, 1, 0}, // 18 tiles
+	{kernels.TF32X3, 20, 1, 784, 260, 1024, 20, 4, 0},
+	{kernels.TF32X3, 20, 2, 784, 256, 1024, 20, 2, 0}, // 14 and 14 tiles
 }
 
 // TestWgradSplitK has sums that tell how many CTAs share them: 2^24 in the first k-tile, and 1 in each
@@ -67,7 +73,7 @@ func (c splitKCase) run(t *testing.T) {
 			Layout: kernels.TN, Epilogue: kernels.SGD, Alpha: -1, C: malloc(t, 4*c.m*c.n), A: malloc(t, 4*c.k*c.m), B: malloc(t, 4*c.k*c.n),
 			T: malloc(t, 4*kernels.TransposedStride(c.k)*c.n), M: c.m, N: c.n, K: c.k,
 		}
-		if wants := kernels.WantsTransposed(c.precision, g); wants != (c.n%4 == 0) {
+		if wants := kernels.WantsTransposed(c.precision, g); wants != (c.n%4 == 0 && c.slices == 0) {
 			t.Errorf("by warpgroup MMA: %v", wants)
 		}
 		must.OK(t, s.Upload(g.A, bytesOf(c.operand(c.m))), s.Upload(g.B, bytesOf(c.operand(c.n))),
@@ -114,9 +120,13 @@ func (c splitKCase) operand(columns int) []float32 {
 
 // sum returns an element of a tile that ctas CTAs share, without its sign.
 func (c splitKCase) sum(ctas int) float32 {
+	ones := c.k / kTile / ctas // of a CTA
 	sum := float32(half * half)
+	if c.slices > 0 {
+		sum += float32(ones - ones/c.slices)
+	}
 	for range ctas - 1 {
-		sum += float32(c.k / kTile / ctas)
+		sum += float32(ones)
 	}
 	return sum
 }

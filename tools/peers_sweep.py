@@ -75,7 +75,7 @@ BOUNDS = [
     ("low-tensorop, bf16-low: rows", TENSOR + BF16, "512x256x4", "512x257x4"),
     ("low-tensorop: split-K", TENSOR, "512x200x4", "520x200x4"),
     ("wgrad-large: a wave of tiles", TENSOR, "320x320x4", "328x320x4"),
-    ("wgrad-large: two waves of tiles", TENSOR, "512x512x4", "520x512x4"),
+    ("wgrad-large: two waves of tiles", TENSOR, "448x512x5", "456x512x5"),
     ("wgrad-wave: tiles", TENSOR, "848x200x1", "856x200x1"),
     ("low-tensorop: one wave of tiles", TENSOR, "512x512x2", "512x513x2"),
     ("low-tensorop: one column of tiles", TENSOR, "32x16384x4", "40x16384x4"),
@@ -94,6 +94,8 @@ BOUNDS_OF_RANKS = [
     ("bucketBytes", ALL, "1248x1024x4", "1256x1024x4"),
     ("half of bucketBytes", ALL, "880x1024x4", "888x1024x4"),
     ("lateRows", ALL, "2048x2047x4", "2048x2048x4"),
+    ("partBytes", ALL, "3520x1024x2", "3552x1024x2"),
+    ("partRows", ALL, "5000x1023x2", "5000x1024x2"),
 ]
 
 

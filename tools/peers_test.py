@@ -348,7 +348,8 @@ class Sweep(unittest.TestCase):
             self.assertEqual(sum(a != b for a, b in zip(*probe.shapes)), 1, probe)
             for value in {2 if p == "bf16" else 4 for p in probe.precisions}:
                 self.assertEqual(len({(padded(width, value), *rest) for width, *rest in probe.shapes}), 2, probe)
-        self.assertEqual(len([p for p in peers_sweep.probes_of(self.args(gpus=2)) if "Bytes" in p.bound]), 2)
+        of_two = {p.bound for p in peers_sweep.probes_of(self.args(gpus=2))}
+        self.assertEqual(of_two - {p.bound for p in probes}, {name for name, *_ in peers_sweep.BOUNDS_OF_RANKS})
 
     def test_compared(self):
         """JAX trains every third random shape, in fp32 if asked. Of these, too, any beginning has small and large ones, and

@@ -12,7 +12,7 @@ import (
 type bucket struct {
 	parts            []part
 	n                int     // floats of the updates, and of the weights
-	updates, weights uintptr // of all layers, one after the other
+	updates, weights uintptr // of all parts, one after the other
 	rounded          uintptr // the rounded copies of the weights, or 0
 	pending          bool    // the queue has not waited for its last exchange
 	timed            bool    // an exchange has stamps
@@ -21,8 +21,8 @@ type bucket struct {
 }
 
 // bucketBytes is the least size of a bucket. The last one may have half of it. The fixed time of an exchange
-// is the time to move about as many bytes, so smaller buckets do not pay.
-const bucketBytes = 6 << 20
+// is the time to move about as many bytes, so smaller buckets do not pay. Tests change it.
+var bucketBytes = 6 << 20
 
 // partBytes is about the size of a part of the layer whose wgrad comes last. The exchange of a part runs beside the
 // wgrad of the next one. Smaller parts would be few tiles for a GPU. Tests change it.
@@ -70,7 +70,7 @@ func layerOrder(layers, early int) (order []int) {
 func deferred(layer, layers, early int) bool { return layer < early || layer >= layers-2 }
 
 // partsOf returns the parts of all layers, in the order of their wgrads. Only the layer whose wgrad comes last may
-// have several, and only of two hidden layers: the forward passes of more hide its exchange.
+// have several, and only of up to two hidden layers: the forward passes of more hide its exchange.
 func partsOf(w []Tensor, rows, early, ranks int) (parts []part) {
 	for _, layer := range layerOrder(len(w), early) {
 		parts = append(parts, part{layer, 0, w[layer].rows})
@@ -80,14 +80,22 @@ func partsOf(w []Tensor, rows, early, ranks int) (parts []part) {
 	if n < 2 || len(w) > 3 || rows < partRows {
 		return parts
 	}
-	// Between parts there must be no gap, whatever the length of rows.
-	each := last.rows / n / floatsUnit(ranks) * floatsUnit(ranks)
+	// A kernel's tile has 128 rows. Between parts there must be no gap: 128 rows of floats are 2·cols times Alignment.
+	unit := 128 * ranks / gcd(ranks, 2*w[last.layer].cols)
+	each := last.rows / n / unit * unit
 	parts = parts[:len(parts)-1]
 	for ; n > 1 && each > 0; n-- {
 		parts = append(parts, part{last.layer, last.first, each})
 		last.first, last.rows = last.first+each, last.rows-each
 	}
 	return append(parts, last)
+}
+
+func gcd(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // floatsUnit returns the number of floats of which what ranks exchange is a multiple: each has an equal part of it,

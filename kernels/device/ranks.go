@@ -42,7 +42,7 @@ type ranks struct {
 	callers   []Tensor     // the caller's slice, which gets the homes again
 	updates   []Tensor     // by layer; nil if no weights are data-parallel
 	buckets   []bucket
-	bucketOf  map[uintptr]int // the bucket of weights, by their address
+	bucketOf  map[uintptr]int // the last bucket of weights, by their address
 	early     int             // the layer from which on wgrads come early
 	parted    bool            // this rank has only a part of the weights: see gather
 
@@ -89,7 +89,7 @@ func (r *ranks) CloseCollective() error {
 
 // DataParallel names the weights, in the order of their layers, that Backward changes by the updates
 // of all ranks. All ranks must have the same weights, bit for bit, and do the same steps. rows is the
-// largest batch size. Until [Device.EndDataParallel] the weights may be elsewhere: both change the
+// largest batch size, the same on all ranks. Until [Device.EndDataParallel] the weights may be elsewhere: both change the
 // elements of w.
 func (r *ranks) DataParallel(w []Tensor, rows int) error {
 	if r.alone() {
@@ -245,17 +245,25 @@ func (r *ranks) update(p part, x Tensor, dy gradient) {
 	r.current, r.queued = r.current+1, 0
 }
 
-// cut returns the GEMM of a part of a wgrad. If no kernel takes a part, that of the first part is the whole wgrad, and
+// cut returns the GEMM of a part of a wgrad. If a part has no kernel, that of the first part is the whole wgrad, and
 // those of the others are empty.
 func (r *ranks) cut(g kernels.GEMM, p part) kernels.GEMM {
-	one := g
-	one.A, one.C = g.A+uintptr(p.first*r.device.values.Size()), g.C+uintptr(4*p.first*g.N)
-	one.Stride, one.M = g.M, p.rows
-	switch {
-	case g.Indices == 0 && r.device.queue.TakesStride(one):
+	of := func(p part) kernels.GEMM {
+		one := g
+		one.A, one.C = g.A+uintptr(p.first*r.device.values.Size()), g.C+uintptr(4*p.first*g.N)
+		one.Stride, one.M = g.M, p.rows
 		return one
-	case p.first > 0:
-		g.M = 0
 	}
-	return g
+	for _, b := range r.buckets {
+		for _, other := range b.parts {
+			if other.layer != p.layer || g.Indices == 0 && r.device.queue.TakesStride(of(other)) {
+				continue
+			}
+			if p.first > 0 {
+				g.M = 0
+			}
+			return g
+		}
+	}
+	return of(p)
 }

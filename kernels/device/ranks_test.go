@@ -282,29 +282,38 @@ func TestReduceFaults(t *testing.T) {
 	must.OK(t, d.Forget())
 }
 
-// TestParts wants two ranks whose upper layer is exchanged in parts to train as one does, whether kernels take a part
-// or only the whole.
+// TestParts wants ranks whose upper layer is exchanged in parts to train as others, bit for bit, whether kernels take a
+// part or only the whole.
 func TestParts(t *testing.T) {
-	defer func(bytes int) { partBytes = bytes }(partBytes)
-	partBytes = 128 << 10
-	widths := []int{8, 600, 202, 10}
-	for _, takes := range []bool{true, false} {
-		var weights [2][][]float32 // of one rank, and of two
-		for i := range weights {
-			ranks := make([][][]float32, i+1)
-			var group sync.WaitGroup
-			for rank, c := range collective.NewLocal(i + 1) {
-				group.Go(func() { ranks[rank] = stepOf(t, &partQueue{HostQueue{}, takes}, c, widths) })
-			}
-			group.Wait()
-			if weights[i] = ranks[0]; !reflect.DeepEqual(ranks[0], ranks[i]) {
-				t.Errorf("a queue that takes parts %v: ranks have different weights", takes)
-			}
-		}
-		for layer, want := range weights[0] {
-			for i, got := range weights[1][layer] {
-				if !(math.Abs(float64(got-want[i])) <= 1e-5*(1+math.Abs(float64(want[i])))) { // also NaN
-					t.Fatalf("a queue that takes parts %v: weight %d of layer %d is %v, want %v", takes, i, layer, got, want[i])
+	defer func(bucket, part int) { bucketBytes, partBytes = bucket, part }(bucketBytes, partBytes)
+	bucketBytes = 48 << 10
+	for _, precision := range []kernels.Precision{kernels.FP32, kernels.BF16} {
+		for _, ranks := range []int{2, 3, 5, 16} {
+			var want []stepped // without parts
+			for _, c := range []struct {
+				partBytes int
+				takes     bool
+			}{{math.MaxInt / 2, true}, {128 << 10, true}, {128 << 10, false}} {
+				partBytes = c.partBytes
+				got := make([]stepped, ranks)
+				var group sync.WaitGroup
+				for rank, comm := range collective.NewLocal(ranks) {
+					group.Go(func() {
+						got[rank] = stepOf(t, &partQueue{HostQueue{Precision: precision}, c.takes}, comm, 8, 4200, 34, 10)
+					})
+				}
+				group.Wait()
+				parts := want != nil
+				if !parts {
+					want = got
+				}
+				for rank := range got {
+					if (got[rank].buckets > want[0].buckets) != parts {
+						t.Errorf("%+v: %d buckets, without parts %d", c, got[rank].buckets, want[0].buckets)
+					}
+					if !reflect.DeepEqual(got[rank].weights, want[0].weights) {
+						t.Errorf("%v, %d ranks, %+v: rank %d has other weights", precision, ranks, c, rank)
+					}
 				}
 			}
 		}
@@ -319,8 +328,14 @@ type partQueue struct {
 
 func (q *partQueue) TakesStride(kernels.GEMM) bool { return q.takes }
 
-// stepOf trains a rank for a step on its part of four rows, and returns its weights.
-func stepOf(t *testing.T, q Queue, c collective.Collective, widths []int) (weights [][]float32) {
+// stepped has what is left of a rank's step.
+type stepped struct {
+	buckets int
+	weights [][]float32
+}
+
+// stepOf trains a rank for a step on rows of its own.
+func stepOf(t *testing.T, q Queue, c collective.Collective, widths ...int) (s stepped) {
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d := New(q, alloc, true)
 	var all []Tensor
@@ -329,33 +344,38 @@ func stepOf(t *testing.T, q Queue, c collective.Collective, widths []int) (weigh
 		all, errs = append(all, x), append(errs, err)
 		return x
 	}
-	// values are those of a rank's rows, if rows are shared.
-	values := func(rows, cols, ranks, rank int) *tensor.Dense {
+	values := func(seed, rows, cols int) *tensor.Dense {
 		x := make([]float32, rows*cols)
 		for i := range x {
-			x[i] = float32(math.Sin(float64(cols * (i + 1))))
+			x[i] = float32(math.Sin(float64(seed + i)))
 		}
-		n := len(x) / ranks
-		return tensor.New(tensor.WithShape(rows/ranks, cols), tensor.WithBacking(x[rank*n:(rank+1)*n]))
+		return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(x))
 	}
-	rows := func(cols int) *tensor.Dense { return values(4, cols, c.Size(), c.Rank()) }
 	var w []Tensor
 	for i, width := range widths[:len(widths)-1] {
-		w = append(w, put(d.Weights("weights", values(width, widths[i+1], 1, 0))))
+		w = append(w, put(d.Weights("weights", values(i, width, widths[i+1]))))
 	}
-	last := len(w) - 1
-	dy, dx, x := put(d.FromDense("dy", rows(widths[last+1]))), put(d.FromDense("dx", rows(widths[last]))), []Tensor{put(d.FromDense("x", rows(widths[0])))}
+	const rows = 3
+	images := put(d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(rows, widths[0]), tensor.WithBacking(slices.Repeat([]uint8{uint8(1 + c.Rank()), 7}, rows*widths[0]/2)))))
+	labels := put(d.FromDense("labels", tensor.New(tensor.WithShape(rows), tensor.WithBacking([]uint8{1, 2, 3}))))
+	indices := put(d.FromDense("indices", tensor.New(tensor.WithShape(rows), tensor.WithBacking([]int32{0, 1, 2}))))
+	results := put(d.FromDense("results", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, rows))))
 	errs = append(errs, d.SetCollective(c), d.DataParallel(w, partRows))
-	for i := range last {
-		x = append(x, d.Hidden(x[i], w[i]))
+	s.buckets = len(d.ranks.buckets)
+	x, y := d.Gather(images, labels, indices, 0, rows)
+	inputs := []Tensor{x}
+	for _, one := range w[:len(w)-1] {
+		x = d.Hidden(x, one)
+		inputs = append(inputs, x)
 	}
-	d.Backward(w, x, dy, dx, 0.1)
+	dlogits, dx := d.Classifier(x, w[len(w)-1], y, results, 0)
+	d.Backward(w, inputs, dlogits, dx, 0.1)
 	errs = append(errs, d.EndStep())
 	for _, one := range w {
 		dense, err := d.Dense(one)
 		errs = append(errs, err)
 		if err == nil {
-			weights = append(weights, dense.Float32s())
+			s.weights = append(s.weights, dense.Float32s())
 		}
 	}
 	errs = append(errs, d.CloseCollective())
@@ -366,5 +386,5 @@ func stepOf(t *testing.T, q Queue, c collective.Collective, widths []int) (weigh
 		t.Error(err)
 		c.Abort(err)
 	}
-	return weights
+	return s
 }

@@ -150,8 +150,8 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
 // wgrads or more are always faster in one launch.
 bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->layout == TN ? 8 : 16) * warpgroup_tiles(*g) >= device().sms; }
 
-// small_wgrads_enough says whether one launch for count wgrads is faster than a launch for each. One launch takes
-// longer with k, since it does not divide k among CTAs. All wgrads have the same k.
+// small_wgrads_enough says whether one launch for count wgrads, the classifier's among them, is faster than other
+// kernels. It takes longer with k, since it does not divide k among CTAs. All wgrads have the same k.
 bool small_wgrads_enough(const Gemm *g, int count) {
   const int most = std::max(64 * count, g->precision == KERNELS_TF32 ? 192 : 0);
   return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
@@ -161,7 +161,7 @@ bool small_wgrads_enough(const Gemm *g, int count) {
 bool wgrad_long_waves(const Gemm *g, int count, int waves) { return sum(g, count, wgrad_long_tiles) > waves * device().sms; }
 
 // wgrad_large_enough says whether wgrad-large, which does not divide k among CTAs, is faster than wgrad-long: if that has
-// more tiles than a wave, and many more if k is long. Up to 256 rows a launch for each wgrad is faster than for few.
+// more tiles than a wave, and many more if k is long. Few wgrads of up to 256 rows are faster in a launch each.
 bool wgrad_large_enough(const Gemm *g, int count) {
   const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
   return wgrad_long_waves(g, count, g->k < 512 ? 1 : 2) && (g->k > 2 * SMALL_BATCH || g->k <= each * count - 64 || wgrad_long_waves(g, count, 3));
@@ -198,7 +198,7 @@ const Row rows[] = {
     // wgrads of a small batch, as above.
     {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_tma_fits, nullptr, wgrad_tensorop_tma, small_wgrads_enough},
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
-    // Ten classes: k is split among warps, and for a large batch among CTAs.
+    // Few columns, as of ten classes: k is split among warps, and of wgrads of a large batch among CTAs.
     {"narrow-tensorop", ON_NN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow() && g.k > 32; }, tensorop_narrow},
     {"narrow-wgrad", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, nullptr, tensorop_narrow_wgrads},
     // wgrads of a large batch and of many tiles, of all layers in one launch.
@@ -211,7 +211,7 @@ const Row rows[] = {
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
     // Many rows by tiny weights.
     {"narrow-simt", ON_NN, TENSOR, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
-    // Few rows by large weights, and few tiles.
+    // Few rows by large weights, few tiles, and few columns.
     {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, low_tensorop_fits, tensorop_low},
     {"thin-simt", FORWARD_DGRAD, TENSOR, NOTHING, [](const Gemm &g) { return aligned_values(g) && thin(g); }, simt},
     // Shapes that fill the GPU.
@@ -231,14 +231,14 @@ const Row rows[] = {
     // Large GEMMs, by warpgroup MMA, which reads operands as they are in memory.
     {"bf16-warpgroup-wgrad", ON_TN, BF16, WARPGROUP, bf16_warpgroup_fits, nullptr, bf16_warpgroup_wgrad, bf16_warpgroup_enough},
     {"bf16-warpgroup", FORWARD_DGRAD, BF16, WARPGROUP, bf16_warpgroup_fits, bf16_warpgroup, nullptr, bf16_warpgroup_enough},
-    // wgrads of a small batch, as above, and those of uint8 input.
+    // wgrads of a small batch, as above, or of small weights, and those of uint8 input.
     {"bf16-wgrads", ON_TN, BF16, NOTHING, bf16_wgrad_fits, nullptr, bf16_wgrads, bf16_wgrads_enough},
     // Ten classes, and a large batch.
     {"bf16-narrow-wgrad", ON_TN, BF16, NOTHING, [](const Gemm &g) { return g.narrow() && g.aligned_a; }, bf16_narrow_wgrad},
     // Few rows: latency counts.
     {"bf16-skinny-tma", FORWARD_DGRAD, BF16, TMA, bf16_skinny_fits, bf16_skinny_tma},
     {"bf16-skinny", FORWARD_DGRAD, BF16, NOTHING, bf16_skinny_fits, bf16_skinny},
-    // Few rows by large weights, and all other uint8 input.
+    // Few rows by large weights, few columns, and all other uint8 input.
     {"bf16-low", FORWARD_DGRAD, BF16, NOTHING, bf16_low_fits, bf16_low},
     // Rows that are not whole chunks of eight.
     {"bf16-unaligned", ANY_LAYOUT, BF16, NOTHING, [](const Gemm &g) { return !aligned_values(g); }, bf16_unaligned},

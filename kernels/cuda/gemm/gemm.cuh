@@ -52,8 +52,8 @@ struct Gemm {
   int k_cta;   // in cluster split-K, the k of one CTA of a cluster
   // Whether an operand may be read before pdl_wait. prefetch_c is about the epilogue's source.
   bool prefetch_a, prefetch_b, prefetch_c;
-  // Whether all rows begin on 16-byte boundaries and are whole multiples of 16 bytes. aligned_c is about c, y
-  // and rounded. The lines of t are padded: aligned_t is about where they begin.
+  // Whether all rows begin on 16-byte boundaries and are whole multiples of 16 bytes, but those of a with a stride, which
+  // may end anywhere. aligned_c is about c, y and rounded. The lines of t are padded: aligned_t is about where they begin.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
   bool beside;   // the kernel should leave EXCHANGE_SHARED of an SM's shared memory free, if it can

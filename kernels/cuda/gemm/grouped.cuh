@@ -2,14 +2,14 @@
 //
 //   ARCH           what it is compiled for, see compiled
 //   THREADS, CTAS  threads of a CTA, and CTAs on an SM, by its registers
-//   CLUSTER        CTAs of a cluster
+//   CLUSTER        CTAs of a cluster, unless a launch divides k
 //   FLOATS         floats of shared memory
 //   OCCUPANCY      if not 0, shared memory is padded so that exactly this many CTAs fit on an SM, and every SM gets
 //                  an equal share; not if the grid exceeds OCCUPANCY CTAs for each SM by more than 1/16
 //   Params         Gemm or TmaGemm; prepare fills it in
 //   ctas, run      how many CTAs a GEMM takes, and what one of them does
-//   INBOX          of a P that can divide k among CTAs, the bytes that a cluster adds to shared memory; a CTA's k is a
-//                  multiple of K_MULTIPLE
+//   INBOX          of a P that can divide k among the CTAs of a cluster, the bytes that this adds to shared memory
+//   K_MULTIPLE     of such a P: the k of a CTA is a multiple of it
 #pragma once
 
 #include <algorithm>
@@ -125,11 +125,11 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind, Share 
       size_t bytes = shared_for_occupancy<First>(BYTES, ctas);
       if constexpr (inbox_of<First> > 0) {
         const int k = std::min_element(sorted + i, sorted + i + n, [](const Gemm &a, const Gemm &b) { return a.k < b.k; })->k;
+        static_assert(First::CLUSTER == 1 && ((inbox_of<P> > 0 && P::K_MULTIPLE == First::K_MULTIPLE) && ...), "clusters and inboxes of one kind");
         cluster = CLUSTER_BYTES <= device().shared ? split_k(k, ctas, share) : 1;
-        if (cluster > 1) {
-          ctas *= cluster, bytes = shared_for_one_wave(CLUSTER_BYTES, ctas);
-          for (int j = 0; j < n; j++) group.ends[j] *= cluster, group.gemms[j].k_cta = k_of_cta(group.gemms[j].k, cluster, First::K_MULTIPLE);
-        }
+        ctas *= cluster;
+        for (int j = 0; j < n; j++) group.ends[j] *= cluster, group.gemms[j].k_cta = k_of_cta(group.gemms[j].k, cluster, First::K_MULTIPLE);
+        if (cluster > 1 || !First::OCCUPANCY) bytes = shared_for_one_wave(cluster > 1 ? CLUSTER_BYTES : BYTES, ctas);
       }
       Launch l = {unsigned(ctas), First::THREADS, bytes, unsigned(cluster)};
       if (int code = launch(stream, l, grouped_gemm<P...>, group)) return code;

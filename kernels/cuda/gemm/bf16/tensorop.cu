@@ -27,7 +27,8 @@ struct Square : Config<128, 128, 32, 2, 4, 1, 4, 2> {};
 // barriers divide them.
 struct Unaligned : Config<64, 64, 32, 2, 2, 1, 2, 3> {};
 // Wgrad is for wgrads of a small batch: four layers of 784×784 are 392 tiles, and NarrowWgrad takes four more
-// for their classifier: three on each SM. A batch of 128 is copied at once.
+// for their classifier: three on each SM. A batch of 128 is copied at once. Both are also for a large batch by small
+// weights, whose k clusters divide.
 struct Wgrad : Config<112, 56, 64, 7, 1, 1, 2, 3> {};
 struct NarrowWgrad : Config<224, 16, 64, 7, 1, 1, 2, 3> {};
 // LongNarrowWgrad is for that of a classifier and a large batch.

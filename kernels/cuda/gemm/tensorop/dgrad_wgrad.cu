@@ -152,8 +152,8 @@ struct Fused {
 
   static int64_t ctas(const Gemm &g) { return ceil_div(g.n, N) * CTA_PAIR; }
 
-  // rows returns how many rows of a and y TMA loads. It takes longer to write zeros than to load, but to clear many rows
-  // once takes as long.
+  // rows returns how many rows of a and y TMA loads: all of a tile, but of up to 8 those that there are, since TMA takes
+  // longer to write zeros than to load. Only tiles of 16 rows have that few.
   __host__ __device__ static int rows(const Gemm &g) { return g.m <= M / 2 ? g.m : M; }
 
   static int prepare(TmaGemm &out, const Gemm &g) {
