@@ -152,9 +152,9 @@ struct Fused {
 
   static int64_t ctas(const Gemm &g) { return ceil_div(g.n, N) * CTA_PAIR; }
 
-  // rows returns how many rows of a and y TMA loads: all of a tile, but of up to 8 those that there are, since TMA takes
-  // longer to write zeros than to load. Only tiles of 16 rows have that few.
-  __host__ __device__ static int rows(const Gemm &g) { return g.m <= M / 2 ? g.m : M; }
+  // FEW is the most rows of which TMA loads only those that there are, since it takes longer to write zeros than to load.
+  static constexpr int FEW = M == 16 ? 8 : 0;
+  __host__ __device__ static int rows(const Gemm &g) { return FEW > 0 && g.m <= FEW ? g.m : M; }
 
   static int prepare(TmaGemm &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
@@ -201,9 +201,11 @@ struct Fused {
 
   __device__ void start() const {
     bool one = threadIdx.x == 0;
-    for (int i = 0; i < STAGES; i++) clear(shared + i * SIZE_A, SIZE_A);
-    clear(shared + ALL_Y, SIZE_Y);
-    __syncthreads();
+    if constexpr (FEW > 0) {
+      for (int i = 0; i < STAGES; i++) clear(shared + i * SIZE_A, SIZE_A);
+      clear(shared + ALL_Y, SIZE_Y);
+      __syncthreads();
+    }
     if (one) {
       for (int i = 0; i < STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, WARPS);
       mbarrier_init(y_full, 1), mbarrier_init(inbox_full, 1);

@@ -84,19 +84,20 @@ int launch_config(uintptr_t stream, const Gemm &g, Share share) {
   return launch_split_k<tensorop_gemm<LAYOUT, X3, ALIGNED, C>, C, Stages<LAYOUT, C>, 8>(stream, g, share);
 }
 
-// has_large reports whether the GPU has the shared memory for a policy's Large, not only for its Small.
+// needs_small says whether there are GPUs that have too little shared memory for a policy's Large.
 template <int LAYOUT, typename P>
-bool has_large() {
+constexpr bool needs_small() {
   constexpr int BYTES = Stages<LAYOUT, typename P::Large>::BYTES;
   static_assert(BYTES <= DATA_CENTER_SHARED && Stages<LAYOUT, typename P::Small>::BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");
-  return BYTES <= CP_ASYNC_SHARED || device().shared >= DATA_CENTER_SHARED;
+  return BYTES > CP_ASYNC_SHARED;
 }
 
 // launch_policy launches a policy's Large or Small.
 template <int LAYOUT, bool X3, bool ALIGNED, typename P>
 int launch_policy(uintptr_t stream, const Gemm &g, Share share) {
-  if (has_large<LAYOUT, P>()) return launch_config<LAYOUT, X3, ALIGNED, typename P::Large>(stream, g, share);
-  return launch_config<LAYOUT, X3, ALIGNED, typename P::Small>(stream, g, share);
+  if constexpr (needs_small<LAYOUT, P>())
+    if (device().shared < DATA_CENTER_SHARED) return launch_config<LAYOUT, X3, ALIGNED, typename P::Small>(stream, g, share);
+  return launch_config<LAYOUT, X3, ALIGNED, typename P::Large>(stream, g, share);
 }
 
 // Wgrads is for grouped.cuh.
@@ -116,8 +117,9 @@ struct Wgrads {
 template <bool X3, bool ALIGNED, typename P>
 int launch_wgrads(uintptr_t stream, const Gemm *g, int count, Share share) {
   auto kind = [](const Gemm &) { return 0; };
-  if (has_large<TN, P>()) return launch_grouped<Wgrads<X3, ALIGNED, typename P::Large>>(stream, g, count, kind, share);
-  return launch_grouped<Wgrads<X3, ALIGNED, typename P::Small>>(stream, g, count, kind, share);
+  if constexpr (needs_small<TN, P>())
+    if (device().shared < DATA_CENTER_SHARED) return launch_grouped<Wgrads<X3, ALIGNED, typename P::Small>>(stream, g, count, kind, share);
+  return launch_grouped<Wgrads<X3, ALIGNED, typename P::Large>>(stream, g, count, kind, share);
 }
 
 // launch_precision launches the policy of g's precision.
