@@ -89,10 +89,10 @@ bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_small(g, g.precision 
 bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
 
 // With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
-// A larger k is divided among CTAs, which is for weights too small for warpgroup MMA.
+// A larger k is divided among CTAs, which is for weights too small for warpgroup MMA, and of tiles for few SMs.
 bool bf16_wgrad_fits(const Gemm &g) {
   if (g.indices) return aligned_operands(g) && g.k > 0;
-  const bool any_k = device().major >= 9 && !bf16_fills(g) && (g.m < 128 || (g.n < 128 && !g.narrow()));
+  const bool any_k = device().major >= 9 && 4 * bf16_square_tiles(g) <= device().sms && (g.m < 128 || (g.n < 128 && !g.narrow()));
   return g.k > 0 && (any_k || g.k <= (bf16_fills(g) ? 1 : 2) * SMALL_BATCH) && g.aligned_a && (g.narrow() || g.aligned_b);
 }
 
@@ -170,10 +170,11 @@ bool wgrad_large_enough(const Gemm *g, int count) {
 // one_by_one says whether a launch for each wgrad is faster than wgrad-long. Only GPUs with clusters were measured.
 bool one_by_one(const Gemm *g, int count) { return count == 1 || device().major < 9 || wgrad_long_waves(g, count, 1); }
 
-// bf16_wgrads_enough says whether one launch of bf16-wgrads is faster than a launch for each. Of narrow wgrads there must
-// be three.
+// bf16_wgrads_enough says whether one launch of bf16-wgrads is faster than a launch of another kernel for each. Of a
+// large k there must be two wgrads, and three narrow ones.
 bool bf16_wgrads_enough(const Gemm *g, int count) {
-  return g->k <= 2 * SMALL_BATCH || count > 2 || !std::all_of(g, g + count, [](const Gemm &one) { return one.narrow(); });
+  const bool narrow = std::all_of(g, g + count, [](const Gemm &one) { return one.narrow(); });
+  return g->k <= 2 * SMALL_BATCH || count > (narrow ? 2 : 1);
 }
 
 // Every row has its reason; TUNING.md has the gains.

@@ -86,11 +86,10 @@ int bf16_narrow_wgrad(uintptr_t stream, const Gemm &g) {
 int bf16_wgrads(uintptr_t stream, const Gemm *g, int count) {
   constexpr int OCCUPANCY = 3;
   constexpr bool COPIES_OLD = true;
+  const Share share{g->k > 2 * SMALL_BATCH ? MAX_CLUSTER : 1, false, 2};
+  auto kind = [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; };
   return launch_grouped<Tensorop<TN, NarrowWgrad, CP_ASYNC, ANY, OCCUPANCY>, Tensorop<TN, Wgrad, PIXELS, CP_ASYNC, OCCUPANCY, COPIES_OLD>,
-                        Tensorop<TN, Wgrad, CP_ASYNC, CP_ASYNC, OCCUPANCY, COPIES_OLD>>(
-      stream, g, count, [](const Gemm &one) { return one.narrow()  ? 0
-                                                     : one.indices ? 1
-                                                                   : 2; }, {g->k > 2 * SMALL_BATCH ? MAX_CLUSTER : 1, false, 2});
+                        Tensorop<TN, Wgrad, CP_ASYNC, CP_ASYNC, OCCUPANCY, COPIES_OLD>>(stream, g, count, kind, share);
 }
 
 }  // namespace gemm
