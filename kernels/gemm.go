@@ -20,8 +20,8 @@ type GEMM struct {
 	// gathered view: row i of a is images[indices[i],:]/255. NN has m indices, and images of k columns. TN
 	// has k indices, and images of m columns. NT has no indices.
 	Indices uintptr
-	// Stride, if not 0, is the number of elements from a row of A to the next. Else A has M columns, or K in NN and
-	// NT, which have no stride. Not every GEMM may have one: see [TakesStride].
+	// Stride, if not 0, is the number of elements from a row of A to the next. Only TN may have one, and not every
+	// such GEMM: see [TakesStride].
 	Stride int
 	// Pixels says that A holds pixels, the values 0 to 255 that [Stream.Gather] makes; a is A/255. Every
 	// precision represents them exactly. NT has no pixels.

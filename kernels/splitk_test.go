@@ -45,9 +45,10 @@ var splitKCases = []splitKCase{
 }
 
 // TestWgradSplitK has sums that tell how many CTAs share them: 2^24 in the first k-tile, and 1 in each
-// later one. 2^24 plus 1 is 2^24 in float32, so the ones in the first CTA's part are lost, and those of the
-// other CTAs, which add them up first, are not. If these sums are odd, each addition to the first CTA's rounds, so
-// that the order shows. Rows and columns have signs, to tell elements apart.
+// later one. 2^24 plus 1 is 2^24 in float32, so the ones that the first CTA adds to it are lost: all of its
+// part or, where slices take turns, those of the first slice. The ones of other slices and CTAs, which add
+// them up first, are not. If these sums are odd, each addition to the first CTA's rounds, so that the order
+// shows. Rows and columns have signs, to tell elements apart.
 func TestWgradSplitK(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()

@@ -13,6 +13,8 @@ import (
 // TestStride wants the parts of a wgrad, by rows of its weights, to be those of the whole wgrad.
 func TestStride(t *testing.T) {
 	kerneltest.RequireGPU(t)
+	d, err := kernels.Device()
+	must.OK(t, err)
 	for _, precision := range []kernels.Precision{kernels.FP32, kernels.TF32, kernels.TF32X3, kernels.BF16} {
 		t.Run(fmt.Sprint(precision), func(t *testing.T) {
 			s := newStream(t)
@@ -34,6 +36,9 @@ func TestStride(t *testing.T) {
 				part.A, part.C = whole.A+uintptr(bytes*first), whole.C+uintptr(4*first*whole.N)
 				part.M, part.Stride = ends[0]-first, whole.M
 				if !kernels.TakesStride(precision, part) {
+					if hasWarpgroup(d) && precision != kernels.FP32 {
+						t.Error("no kernel takes a stride")
+					}
 					if err := s.GEMM(precision, part); err == nil {
 						t.Error("a GEMM with a stride that no kernel takes has no error")
 					}

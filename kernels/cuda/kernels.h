@@ -49,7 +49,8 @@ int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 // gemm/dispatch.cu, which chooses among the kernels of GEMM. If indices is set, a is a table of uint8 images,
 // and the GEMM takes the rows at these indices. If pixels is set, the values of a are pixels. If beside is
 // set, the kernel leaves shared memory for CTAs of an exchange. prefetch says which operands may be read
-// before griddepcontrol.wait. stride, if not 0, is that of the rows of a.
+// before griddepcontrol.wait. stride, if not 0, is the number of elements from a row of a
+// to the next; only TN has one.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };

@@ -8,7 +8,7 @@ import (
 	"mlpool/kernels"
 )
 
-// bucket is a group of layers, or a part of one, whose updates are exchanged at once.
+// bucket has the layers, or the parts of layers, whose updates are exchanged at once.
 type bucket struct {
 	parts            []part
 	n                int     // floats of the updates, and of the weights
@@ -31,7 +31,7 @@ var partBytes = 32 << 20
 // partRows is the least batch size for parts: the wgrad of fewer rows takes too little time to hide an exchange.
 const partRows = 1024
 
-// A part is some rows of a layer's weights.
+// part is some rows of a layer's weights.
 type part struct{ layer, first, rows int }
 
 // lateRows is the batch size from which on no wgrad comes early in tf32. The exchange of a hidden layer's

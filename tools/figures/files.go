@@ -25,7 +25,7 @@ func fileTable(s *source) string {
 		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
 		{"rounding_h200.csv", "epochs by what is rounded", "tools/builds.sh"},
 		{"gemm_changes_h200.csv", "epochs before and after changes of the GEMM kernels", "build/train"},
-		{"exchange_h200.csv", "epochs on several GPUs, by how they exchange updates", "build/train"},
+		{"exchange_h200.csv", "epochs on several GPUs, by how they exchange updates", "build/train, tools/peers.py"},
 		{"fewer_kernels_h200.csv", "epochs with 206 GEMM kernels and with 59", "build/train"},
 		{"numerics_h200.csv", "distance from float64", "tools/numerics.py"},
 		{scalingFile, "one GPU and several", "tools/ranks.sh"},

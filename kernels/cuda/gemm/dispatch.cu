@@ -89,7 +89,8 @@ bool wgrad_tensorop_tma_fits(const Gemm &g) { return wgrad_small(g, g.precision 
 bool bf16_fills(const Gemm &g) { return 3 * bf16_square_tiles(g) >= 2 * device().sms; }
 
 // With k up to 2·SMALL_BATCH, operands have as many bytes as those of SMALL_BATCH in float32.
-// A larger k is divided among CTAs, which is for weights too small for warpgroup MMA, and of tiles for few SMs.
+// A larger k is divided among CTAs. That is for weights that warpgroup MMA does not take, if they have a large tile for at
+// most a quarter of the SMs.
 bool bf16_wgrad_fits(const Gemm &g) {
   if (g.indices) return aligned_operands(g) && g.k > 0;
   const bool any_k = device().major >= 9 && 4 * bf16_square_tiles(g) <= device().sms && (g.m < 128 || (g.n < 128 && !g.narrow()));
@@ -157,11 +158,12 @@ bool small_wgrads_enough(const Gemm *g, int count) {
   return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
 }
 
-// wgrad_long_waves says whether the tiles of wgrad-long are more than some waves.
+// wgrad_long_waves says whether wgrad-long has more tiles than that many waves.
 bool wgrad_long_waves(const Gemm *g, int count, int waves) { return sum(g, count, wgrad_long_tiles) > waves * device().sms; }
 
-// wgrad_large_enough says whether wgrad-large, which does not divide k among CTAs, is faster than wgrad-long: if that has
-// more tiles than a wave, and many more if k is long. Few wgrads of up to 256 rows are faster in a launch each.
+// wgrad_large_enough says whether wgrad-large is faster than the rows below. It does not divide k among CTAs, so
+// wgrad-long must have more tiles than a wave, or than two from k = 512 on. Up to 256 rows there must also be many wgrads,
+// or three waves: otherwise a launch for each is faster.
 bool wgrad_large_enough(const Gemm *g, int count) {
   const int each = g->precision == KERNELS_TF32X3 ? 104 : 130;
   return wgrad_long_waves(g, count, g->k < 512 ? 1 : 2) && (g->k > 2 * SMALL_BATCH || g->k <= each * count - 64 || wgrad_long_waves(g, count, 3));
@@ -170,11 +172,11 @@ bool wgrad_large_enough(const Gemm *g, int count) {
 // one_by_one says whether a launch for each wgrad is faster than wgrad-long. Only GPUs with clusters were measured.
 bool one_by_one(const Gemm *g, int count) { return count == 1 || device().major < 9 || wgrad_long_waves(g, count, 1); }
 
-// bf16_wgrads_enough says whether one launch of bf16-wgrads is faster than a launch of another kernel for each. Of a
-// large k there must be two wgrads, and three narrow ones.
+// bf16_wgrads_enough says whether bf16-wgrads takes this group. Of a large k it takes two wgrads or more, and three if all
+// are narrow: fewer are faster in launches of other kernels. It takes uint8 input whatever k is.
 bool bf16_wgrads_enough(const Gemm *g, int count) {
   const bool narrow = std::all_of(g, g + count, [](const Gemm &one) { return one.narrow(); });
-  return g->k <= 2 * SMALL_BATCH || count > (narrow ? 2 : 1);
+  return g->k <= 2 * SMALL_BATCH || g->indices || count > (narrow ? 2 : 1);
 }
 
 // Every row has its reason; TUNING.md has the gains.
@@ -217,7 +219,8 @@ const Row rows[] = {
     {"thin-simt", FORWARD_DGRAD, TENSOR, NOTHING, [](const Gemm &g) { return aligned_values(g) && thin(g); }, simt},
     // Shapes that fill the GPU.
     {"square-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_values, tensorop_square},
-    // One wgrad of a small batch: tiles for about one wave, and for more.
+    // wgrads of a small batch in a launch each, if there is one or they are more than a wave: tiles for about one wave, and
+    // for more.
     {"wgrad-wave", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); },
      tensorop_wgrad_wave, nullptr, one_by_one},
     {"wgrad-short", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_values(g) && g.k <= 256; }, tensorop_wgrad_short, nullptr,

@@ -61,7 +61,7 @@ struct Gemm {
   int stride;    // of TN, if not 0, the elements from a row of a to the next
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }
-  // narrow reports whether this is a classifier's GEMM. With ten columns b and c are never aligned.
+  // narrow reports whether c has few columns, as that of a classifier. With ten columns b and c are never aligned.
   bool narrow() const { return n <= 16 && !indices; }
 };
 

@@ -103,14 +103,16 @@ template <typename P>
 constexpr int inbox_of<P, std::void_t<decltype(P::INBOX)>> = P::INBOX;
 
 // launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P computes g. CTAs start
-// in the order of P: first the kind with the most to do before pdl_wait. CTAs share the tiles of all GEMMs alike.
+// in the order of P: first the kind with the most to do before pdl_wait. As many CTAs
+// share each tile, whichever GEMM it is of: see Share.
 template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind, Share share = {1}) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
   using Params = typename First::Params;
   if constexpr (has_toolkit<First>) {
     constexpr int BYTES = 4 * std::max({P::FLOATS...}), CLUSTER_BYTES = std::max({4 * P::FLOATS + inbox_of<P>...}), MAX = Group<Params>::MAX;
-    static_assert(First::ARCH >= 90 || inbox_of<First> || BYTES <= CP_ASYNC_SHARED, "every GPU of this ARCH has that much");
+    static_assert(First::ARCH >= 90 || inbox_of<First> || BYTES <= CP_ASYNC_SHARED,
+                  "every GPU of this ARCH has that much, or the caller has checked");
     if (int code = opt_in_shared<grouped_gemm<P...>>(inbox_of<First> ? device().shared : shared_for_occupancy<First>(BYTES, 0))) return code;
     Gemm sorted[KERNELS_MAX_GROUP];
     std::copy(g, g + count, sorted);

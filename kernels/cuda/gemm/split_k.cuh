@@ -135,7 +135,7 @@ inline int split_k(int k, int64_t tiles, Share share) {
 // must be enough of them: one for each SM or, where clusters share a tile, for a third of the SMs.
 inline bool wide(const Gemm &g) { return g.m <= 64 && (device().major >= 9 ? 3 : 1) * ceil_div(g.n, 64) >= device().sms; }
 
-// k_of_cta returns the k of a CTA, but for the last: a multiple.
+// k_of_cta returns the k of each of a tile's CTAs, rounded up to a multiple. The last CTA has the rest.
 inline int k_of_cta(int k, int ranks, int multiple) { return ceil_div(ceil_div(k, ranks), multiple) * multiple; }
 
 // shared_for_one_wave returns how much shared memory a CTA asks for. With PDL, CTAs start while the kernel before still

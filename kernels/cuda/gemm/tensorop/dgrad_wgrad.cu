@@ -152,7 +152,7 @@ struct Fused {
 
   static int64_t ctas(const Gemm &g) { return ceil_div(g.n, N) * CTA_PAIR; }
 
-  // FEW is the most rows of which TMA loads only those that there are, since it takes longer to write zeros than to load.
+  // Of up to FEW rows TMA loads only those that there are: it takes longer to write zeros than to load.
   static constexpr int FEW = M == 16 ? 8 : 0;
   __host__ __device__ static int rows(const Gemm &g) { return FEW > 0 && g.m <= FEW ? g.m : M; }
 
