@@ -49,16 +49,15 @@ int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 // gemm/dispatch.cu, which chooses among the kernels of GEMM. If indices is set, a is a table of uint8 images,
 // and the GEMM takes the rows at these indices. If pixels is set, the values of a are pixels. If beside is
 // set, the kernel leaves shared memory for CTAs of an exchange. prefetch says which operands may be read
-// before griddepcontrol.wait. stride, if not 0, is the number of elements from a row of a
-// to the next; only TN has one.
+// before griddepcontrol.wait. stride, if not 0, is the number of elements from a row of a to the next; only TN has
+// one.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3, KERNELS_BF16 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };
 enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
   uintptr_t c, a, b, y, rounded, t, indices;
-  int64_t m, n, k;
-  int64_t stride;
+  int64_t m, n, k, stride;
   float alpha;
   int layout, epilogue, prefetch, pixels, beside;
 } kernels_gemm_args;

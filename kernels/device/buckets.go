@@ -34,6 +34,11 @@ const partRows = 1024
 // part is some rows of a layer's weights.
 type part struct{ layer, first, rows int }
 
+// floats returns how many floats a part of weights w takes in its bucket.
+func (p part) floats(w []Tensor, ranks int) int {
+	return roundUp(p.rows*w[p.layer].cols, floatsUnit(ranks))
+}
+
 // lateRows is the batch size from which on no wgrad comes early in tf32. The exchange of a hidden layer's
 // bucket then takes less time than a GEMM of that layer, so all buckets arrive in time and no exchange runs
 // beside a dgrad. In bf16 GEMMs take half as long, so that wgrads come early there.
@@ -108,7 +113,7 @@ func bucketsOf(w []Tensor, rows, early, ranks int) (buckets []bucket) {
 	var open bucket
 	for _, p := range partsOf(w, rows, early, ranks) {
 		open.parts = append(open.parts, p)
-		open.n += roundUp(p.rows*w[p.layer].cols, floatsUnit(ranks))
+		open.n += p.floats(w, ranks)
 		if 4*open.n >= bucketBytes || len(open.parts) == kernels.MaxGroup {
 			buckets, open = append(buckets, open), bucket{}
 		}
@@ -154,11 +159,9 @@ func (r *ranks) makeBuckets(w []Tensor, rows int) error {
 // allocBuckets allocates the memory of the buckets, which is symmetric if there can be such memory.
 func (r *ranks) allocBuckets() (addr uintptr, bytes int, err error) {
 	d := r.device
-	for _, b := range r.buckets {
-		bytes += 2 * 4 * b.n
-		if d.values == BF16 {
-			bytes += 2 * b.n
-		}
+	bytes = 2 * 4 * r.floats()
+	if d.values == BF16 {
+		bytes += 2 * r.floats()
 	}
 	addr, r.free, err = r.comm.AllocSymmetric(bytes)
 	r.symmetric = err == nil
@@ -170,17 +173,22 @@ func (r *ranks) allocBuckets() (addr uintptr, bytes int, err error) {
 	return block.Addr, bytes, err
 }
 
+// floats returns how many floats the updates of all buckets have.
+func (r *ranks) floats() (all int) {
+	for _, b := range r.buckets {
+		all += b.n
+	}
+	return all
+}
+
 // place puts from addr on the updates of all buckets, their weights, and the rounded copies.
 func (r *ranks) place(addr uintptr, w []Tensor) {
 	r.weights, r.updates, r.late = slices.Clone(w), make([]Tensor, len(w)), make([]deferredWgrad, len(w))
 	clear(r.bucketOf)
-	all := 0
-	for _, b := range r.buckets {
-		all += b.n
-	}
-	updates, weights, rounded := addr, addr+uintptr(4*all), uintptr(0)
+	all := uintptr(4 * r.floats())
+	updates, weights, rounded := addr, addr+all, uintptr(0)
 	if w[0].rounded.Addr != 0 {
-		rounded = weights + uintptr(4*all)
+		rounded = weights + all
 	}
 	for i := range r.buckets {
 		b := &r.buckets[i]
@@ -194,7 +202,7 @@ func (r *ranks) place(addr uintptr, w []Tensor) {
 				r.updates[p.layer] = update
 			}
 			r.bucketOf[t.addr()] = i
-			n := uintptr(roundUp(p.rows*t.cols, floatsUnit(r.comm.Size())))
+			n := uintptr(p.floats(w, r.comm.Size()))
 			updates, weights = updates+4*n, weights+4*n
 			if rounded != 0 {
 				rounded += 2 * n

@@ -103,8 +103,8 @@ template <typename P>
 constexpr int inbox_of<P, std::void_t<decltype(P::INBOX)>> = P::INBOX;
 
 // launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P computes g. CTAs start
-// in the order of P: first the kind with the most to do before pdl_wait. As many CTAs
-// share each tile, whichever GEMM it is of: see Share.
+// in the order of P: first the kind with the most to do before pdl_wait. As many CTAs share each tile, whichever GEMM it
+// is of: see Share.
 template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind, Share share = {1}) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
@@ -128,7 +128,7 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind, Share 
       if constexpr (inbox_of<First> > 0) {
         const int k = std::min_element(sorted + i, sorted + i + n, [](const Gemm &a, const Gemm &b) { return a.k < b.k; })->k;
         static_assert(First::CLUSTER == 1 && ((inbox_of<P> > 0 && P::K_MULTIPLE == First::K_MULTIPLE) && ...), "clusters and inboxes of one kind");
-        cluster = CLUSTER_BYTES <= device().shared ? split_k(k, ctas, share) : 1;
+        cluster = split_k(k, ctas, share, CLUSTER_BYTES);
         ctas *= cluster;
         for (int j = 0; j < n; j++) group.ends[j] *= cluster, group.gemms[j].k_cta = k_of_cta(group.gemms[j].k, cluster, First::K_MULTIPLE);
         if (cluster > 1 || !First::OCCUPANCY) bytes = shared_for_one_wave(cluster > 1 ? CLUSTER_BYTES : BYTES, ctas);

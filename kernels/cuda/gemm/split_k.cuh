@@ -121,11 +121,15 @@ struct Share {
   int on_sm = 1;
 };
 
+// inbox_bytes returns how much shared memory the inbox of a tile's CTA takes. It is of float4s, and each CTA's share of
+// them is rounded up.
+constexpr int inbox_bytes(int bm, int bn) { return 4 * bm * bn + 16 * (MAX_CLUSTER - 1); }
+
 // split_k returns how many CTAs of a cluster share each of the tiles: the most for which all CTAs run at once, and each
-// has at least 64 of k.
-inline int split_k(int k, int64_t tiles, Share share) {
+// has at least 64 of k, and bytes of shared memory.
+inline int split_k(int k, int64_t tiles, Share share, int bytes) {
   int most = 1;
-  if (device().major >= 9)
+  if (device().major >= 9 && bytes <= device().shared)
     for (int ranks : {2, 3, 4, 6, 8})
       if (ranks <= share.ranks && tiles * ranks <= share.on_sm * ctas_at_once(ranks) && k >= 64 * ranks && (share.thirds || ranks % 3)) most = ranks;
   return most;
@@ -152,7 +156,7 @@ int launch_split_k(uintptr_t stream, Gemm g, Share share) {
   if (int code = opt_in_shared<KERNEL>(device().shared)) return code;
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g.k, all, share) : 1;
+  int ranks = split_k(g.k, all, share, S::BYTES + S::INBOX);
   g.k_cta = k_of_cta(g.k, ranks, K_MULTIPLE);
   size_t bytes = shared_for_one_wave(S::BYTES + (ranks > 1 ? S::INBOX : 0), all * ranks);
   return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, KERNEL, g);

@@ -278,8 +278,8 @@ struct Tensorop {
   using Params = Gemm;
   static constexpr int ARCH = 80, BM = C::BM, BN = C::BN, THREADS = C::THREADS, CTAS = C::CTAS, OCCUPANCY = OCCUPANCY_, CLUSTER = 1;
   static constexpr int STAGES = C::SLICES * M::PIPELINE, PARTS = 4 * C::SLICES * C::PART, OLD = STAGES > PARTS ? STAGES : PARTS;
-  static constexpr int BYTES = OLD + (COPIES_OLD ? 16 * E::PER_THREAD * THREADS : 0), FLOATS = BYTES / 4,
-                       INBOX = 4 * BM * BN + 16 * (MAX_CLUSTER - 1), K_MULTIPLE = 16;
+  static constexpr int BYTES = OLD + (COPIES_OLD ? 16 * E::PER_THREAD * THREADS : 0), FLOATS = BYTES / 4, INBOX = inbox_bytes(BM, BN),
+                       K_MULTIPLE = 16;
   // READS_EARLY says whether registers are left for the epilogue's source.
   static constexpr bool READS_EARLY = COPIES_OLD || E::PER_THREAD <= 4;
   static_assert(BYTES <= CP_ASYNC_SHARED, "a CTA may have that much");

@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
 template <int LAYOUT, typename C>
 int ranks_for(const Gemm &g, int64_t tiles) {
   constexpr int BYTES = 4 * (shared_floats<LAYOUT, C>() + C::PART);
-  return split_k(g.k, tiles, {BYTES <= device().shared ? MAX_CLUSTER : 1});
+  return split_k(g.k, tiles, {MAX_CLUSTER}, BYTES);
 }
 
 template <int LAYOUT, bool U8, typename Policy, typename C>

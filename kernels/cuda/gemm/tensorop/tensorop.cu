@@ -109,7 +109,7 @@ struct Wgrads {
                        K_MULTIPLE = 8;
 
   static int64_t ctas(const Gemm &g) { return tiles(g, C::BM, C::BN); }
-  static int prepare(Gemm &out, const Gemm &g) { return out = g, out.k_cta = g.k, cudaSuccess; }
+  static int prepare(Gemm &out, const Gemm &g) { return out = g, cudaSuccess; }
   static __device__ void run(const Gemm &g, int cta, float *shared) { gemm::run<TN, X3, ALIGNED, C>(g, cta, shared); }
 };
 

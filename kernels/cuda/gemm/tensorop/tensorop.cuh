@@ -132,8 +132,7 @@ struct Stages {
   using B = Tile<LAYOUT == NT, C::BN, C::K_TILE>;
   static constexpr int STAGE = 4 * (A::SIZE + B::SIZE), ALL = C::STAGES * STAGE, PARTS = 4 * C::SLICES * C::PART;
   static constexpr int BYTES = ALL > PARTS ? ALL : PARTS;
-  // The inbox is of float4s. Each CTA's share is rounded up.
-  static constexpr int INBOX = 4 * C::BM * C::BN + 16 * (MAX_CLUSTER - 1);
+  static constexpr int INBOX = inbox_bytes(C::BM, C::BN);
 };
 
 // Mainloop sums a warp's part of its slice. Fragments are double-buffered in registers: eight k are
