@@ -88,3 +88,19 @@ func TestFootprint(t *testing.T) {
 		})
 	}
 }
+
+// TestLittleMemory replays jobs on devices, and within limits, that are little larger than what the jobs hold at once.
+func TestLittleMemory(t *testing.T) {
+	skipUnderRace(t)
+	for trace, most := range map[string]float64{"streams": 1.17, "cnn": 1.01, "inference": 1.02, "detection": 1.05, "diffusion": 1.015} {
+		t.Run(trace, func(t *testing.T) {
+			requests := readTrace(t, trace)
+			bytes := int64(most * float64(requests.Peak))
+			for device, limit := range map[int64]int64{bytes: 0, plentiful: bytes} {
+				r := newRigOn(t, allocatortest.NewFake(device), allocator.PoolOptions{MaxBytes: limit})
+				replay(t, requests, r)
+				r.close()
+			}
+		})
+	}
+}

@@ -76,7 +76,7 @@ func (p *Pool) fromSlack(r *request) (*Block, error) {
 // sharedGrowth returns tailGrowth or, if at most most bytes are reserved then, a longer chunk, which later requests
 // share.
 func (p *Pool) sharedGrowth(r *request, most int64) int64 {
-	bytes, chunk := p.tailGrowth(r), p.space.ChunkBytes(0, p.reserved)
+	bytes, chunk := p.tailGrowth(r), p.chunkBytes(r, 0)
 	r.heap.mu.Lock()
 	defer r.heap.mu.Unlock()
 	for chunk > bytes && (bytes == 0 || p.reserved+chunk > most || chunk > r.heap.pages.Room() || p.beyondLimit(chunk)) {
@@ -197,16 +197,25 @@ func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	if bytes > 0 && p.beyondLimit(bytes) {
 		return nil, p.passLimit(r)
 	}
-	if p.full || bytes > s.ChunkBytes(bytes, p.reserved) {
+	chunk := p.chunkBytes(r, bytes)
+	if p.full || bytes > chunk {
 		if err := p.noRoom(r, bytes, 0); err != nil {
 			return nil, err
 		}
 	}
-	made, err := s.Make(&r.heap.pages, bytes, p.reserved)
+	made, err := s.Make(&r.heap.pages, bytes, chunk)
 	p.reserved = s.Held
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	r.asked = r.asked && len(made) == 0
 	return made, err
+}
+
+// chunkBytes returns the size of the chunks for bytes of new memory.
+func (p *Pool) chunkBytes(r *request, bytes int64) int64 {
+	if p.space.Whole {
+		return bytes
+	}
+	return p.space.ChunkBytes(bytes, p.reserved, p.left(r, bytes))
 }
 
 // attach adds chunks to h, whose lock is held.

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"mlpool/allocator/internal/block"
@@ -354,16 +355,28 @@ func (p *Pool) memInfo(r *request) deviceMemory {
 	return p.device
 }
 
-// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may. It
-// does not ask the driver while the pool grows by less than half of what was free at the last answer.
+// left returns the bytes by which the pool may grow, as far as it knows. It asks the driver for the free bytes of the device
+// only if the pool would have grown by half of the last answer.
+func (p *Pool) left(r *request, bytes int64) int64 {
+	if grown := p.reserved - p.device.reserved; p.full || grown < 0 || grown+bytes >= p.device.free/2 {
+		p.memInfo(r)
+	}
+	left := int64(math.MaxInt64)
+	if d := p.device; d.err == nil && d.total > 0 {
+		left = d.free - (p.reserved - d.reserved)
+	}
+	if limit := p.opt.MaxBytes; limit > 0 {
+		left = min(left, limit-p.reserved)
+	}
+	return left
+}
+
+// noRoom returns the reason why the pool cannot grow by bytes after it released back bytes, or nil if it may.
 func (p *Pool) noRoom(r *request, bytes, back int64) error {
 	if p.beyondLimit(bytes - back) {
 		return errLimit
 	}
-	if grown := p.reserved - p.device.reserved; !p.full && grown >= 0 && grown+bytes-back < p.device.free/2 {
-		return nil
-	}
-	if d := p.memInfo(r); d.err == nil && d.total > 0 && bytes > d.free+back {
+	if bytes-back > p.left(r, bytes-back) {
 		return errFull
 	}
 	return nil
@@ -374,16 +387,12 @@ func (p *Pool) beyondLimit(bytes int64) bool {
 	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
 }
 
-// passLimit returns the error of growth beyond the limit. At the first refusal, a limit of the reserved bytes
-// plus the request would have been enough, since it would not have changed any earlier call. Later it is
-// not known.
+// passLimit returns the error of growth beyond the limit. At the first refusal of a whole chunk, a limit of the
+// reserved bytes plus the request would have been enough, since it would not have changed any earlier call. Later it
+// is not known, and the sizes of chunks of pages depend on the limit.
 func (p *Pool) passLimit(r *request) error {
-	if !p.limited {
-		size := block.RoundUp(r.size, p.space.Page)
-		r.enough = p.reserved + size
-		if p.opt.Reuse != ReuseWait && !p.space.Whole { // more than the missing bytes may be needed
-			r.enough += size
-		}
+	if !p.limited && p.space.Whole {
+		r.enough = p.reserved + block.RoundUp(r.size, p.space.Page)
 	}
 	p.limited = true
 	return errLimit
@@ -392,7 +401,7 @@ func (p *Pool) passLimit(r *request) error {
 // refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
 // examines few heaps, and at most asks the driver for its free bytes. The driver decides about one chunk.
 func (p *Pool) refuseEarly(r *request) error {
-	if back := p.idle(); r.size > back && (p.full || p.beyondLimit(r.size-back) || r.size > p.space.ChunkBytes(r.size, p.reserved)) {
+	if back := p.idle(); r.size > back && (p.full || p.beyondLimit(r.size-back) || r.size > p.chunkBytes(r, r.size)) {
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}

@@ -96,7 +96,7 @@ func TestReserveCountsUnused(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{MaxBytes: 5 * page})
 	b := r.alloc(3*page, 1)
 	var memory *allocator.OutOfMemoryError
-	if err := r.pool.Reserve(4 * page); !errors.As(err, &memory) || !strings.Contains(memory.Advice, "a limit of 14680064 would be enough") {
+	if err := r.pool.Reserve(4 * page); !errors.As(err, &memory) || !strings.Contains(memory.Advice, "the limit must be at least 14680064") {
 		t.Errorf("Reserve beyond the limit: %v", err)
 	}
 	r.must(r.Free(b, 1))
@@ -106,7 +106,7 @@ func TestReserveCountsUnused(t *testing.T) {
 // TestReserveAfterRefusal reserves memory after a request was refused at the limit. With another limit that
 // request would have changed what came later, so the next error advises no limit.
 func TestReserveAfterRefusal(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{MaxBytes: 8 << 20})
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: 8 << 20})
 	var memory *allocator.OutOfMemoryError
 	if _, err := r.Alloc(9<<20, 1, "refused"); !errors.As(err, &memory) || !strings.Contains(memory.Advice, "would be enough") {
 		t.Errorf("beyond the limit: %v", err)

@@ -156,6 +156,8 @@ const (
 	// compromise. A request of up to 1/wholeShare of the bytes reserved, and longPages, gets one chunk, since its
 	// memory is used as one block. A longer request gets chunks of up to 1/chunkShare of the bytes reserved or
 	// shortPages, or of 1/requestShare of the request. Requests that share chunks get 1/chunkShare, up to longPages.
+	// The free part of a long chunk serves few requests, so a chunk has at most 1/freeShare of the memory that is left.
+	freeShare    = 128
 	chunkShare   = 64
 	wholeShare   = 72
 	requestShare = 5
@@ -163,13 +165,15 @@ const (
 	longPages    = 16
 )
 
-// ChunkBytes returns the size of the chunks for bytes of new memory when reserved bytes are reserved.
-func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
-	share, long := reserved/chunkShare, longPages*s.Page
-	if s.Whole || bytes > 0 && bytes <= min(reserved/wholeShare, long) {
+// ChunkBytes returns the size of the chunks for bytes of new memory when reserved bytes are reserved and free bytes
+// are left.
+func (s *Space) ChunkBytes(bytes, reserved, free int64) int64 {
+	last := max(free/freeShare, s.Page)
+	share, long := reserved/chunkShare, min(longPages*s.Page, last)
+	if bytes > 0 && bytes <= min(reserved/wholeShare, long) {
 		return bytes
 	}
-	most := max(min(share, long), min(bytes, max(share, shortPages*s.Page)), bytes/requestShare)
+	most := min(max(min(share, long), min(bytes, max(share, shortPages*s.Page)), bytes/requestShare), last)
 	size := s.Page
 	for 2*size <= most {
 		size *= 2
@@ -192,10 +196,10 @@ func (s *Space) Overlapping(lo, hi uintptr) []*Chunk {
 	return s.chunks[from:to]
 }
 
-// Make adds bytes of new memory, as chunks of no holder yet: one whole chunk, or several in the zone of h,
-// when reserved bytes are reserved. If the driver refuses some, the others are released; only those that the
-// driver does not take back remain.
-func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
+// Make adds bytes of new memory, as chunks of no holder yet: one whole chunk, or several of up to chunk bytes in the
+// zone of h. If the driver refuses some, the others are released; only those that the driver does not take back
+// remain.
+func (s *Space) Make(h *Holder, bytes, chunk int64) ([]*Chunk, error) {
 	if s.Whole {
 		return s.malloc(bytes)
 	}
@@ -203,7 +207,7 @@ func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.create(addr, bytes, reserved)
+	made, err := s.create(addr, bytes, chunk)
 	for _, c := range made {
 		c.zone = z
 	}
@@ -229,12 +233,11 @@ func (s *Space) Release(h *Holder, c *Chunk) error {
 	return s.remove(c)
 }
 
-// create makes chunks of bytes in total at addr, where nothing is mapped. They are of no heap yet. If the
-// driver refuses one, those before it are released; only those that the driver does not take back remain.
-func (s *Space) create(addr uintptr, bytes, reserved int64) (made []*Chunk, err error) {
-	largest := s.ChunkBytes(bytes, reserved)
+// create makes chunks of up to chunk bytes, and of bytes in total, at addr, where nothing is mapped. They are of no heap
+// yet. If the driver refuses one, those before it are released; only those that the driver does not take back remain.
+func (s *Space) create(addr uintptr, bytes, chunk int64) (made []*Chunk, err error) {
 	for bytes > 0 {
-		size := min(largest, bytes)
+		size := min(chunk, bytes)
 		var c *Chunk
 		if c, err = s.createOne(addr, size); err != nil {
 			break

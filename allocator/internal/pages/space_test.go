@@ -109,7 +109,7 @@ func (p *player) play(data []byte) error {
 		}
 		switch op := data[0] % 10; {
 		case op == 0:
-			if made, _ := p.Make(h, block.RoundUp(size, testPage), p.Held); len(made) > 0 {
+			if made, _ := p.Make(h, block.RoundUp(size, testPage), int64(1+i)*testPage); len(made) > 0 {
 				p.Attach(h, made, false)
 			}
 		case op < 3:
