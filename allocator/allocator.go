@@ -194,8 +194,6 @@ func (b Block) owner() any {
 	return b.rec.owner
 }
 
-// How blocks are placed at multiples of more than Alignment.
-
 // An AlignedAllocator is an [Allocator] that can place a block at a multiple of more than [Alignment]. A Pool
 // is one, and Limit, Timed, Trace and Poison pass the call on; [As] finds the outermost of them.
 type AlignedAllocator interface {

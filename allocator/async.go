@@ -23,11 +23,6 @@ type Async struct {
 	poolClosed bool
 }
 
-// A recordingDriver is an [AsyncDriver] that orders the streams of a block itself.
-type recordingDriver interface {
-	RecordStream(addr, stream uintptr) error
-}
-
 // NewAsync returns an allocator over d, which it closes when it is closed.
 func NewAsync(d AsyncDriver) *Async {
 	a := &Async{driver: d}
@@ -87,7 +82,9 @@ func (a *Async) freeSized(b Block, s Stream) (bytes int64, err error) {
 // join makes the next use of memory that is about to be freed on s also wait for the work queued on
 // u.
 func (a *Async) join(addr uintptr, u, s Stream) error {
-	if r, ok := a.driver.(recordingDriver); ok {
+	if r, ok := a.driver.(interface {
+		RecordStream(addr, stream uintptr) error
+	}); ok {
 		a.counted.calls.Add(1)
 		return r.RecordStream(addr, u)
 	}

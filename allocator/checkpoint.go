@@ -41,12 +41,7 @@ func (p *Pool) AllocAt(addr uintptr, bytes int64, s Stream, tag string) (Block, 
 
 // spansAt returns where the chunks that are mapped from lo to hi have these bytes, and the stitch that lo is in, if any.
 func (s *space) spansAt(lo, hi uintptr) (spans []pages.Span, in *pages.Stitch) {
-	for _, t := range s.Stitches {
-		if t.Addr <= lo && lo < t.Addr+uintptr(t.Size) {
-			in = t
-		}
-	}
-	if in == nil {
+	if in = s.stitchAt(lo); in == nil {
 		return []pages.Span{{Lo: lo, Hi: hi}}, nil
 	}
 	for _, m := range s.MappedAt(in, lo, hi) {

@@ -172,7 +172,6 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 type Timed struct {
 	decorator
 	driver *meter        // nil: every call is timed
-	below  uint32        // a call is timed if its random number is at most this
 	cost   time.Duration // between two readings of the clock
 	spent  atomic.Int64  // nanoseconds
 
@@ -192,8 +191,7 @@ var start = time.Now()
 // NewTimed returns a with a stopwatch.
 func NewTimed(a Allocator) *Timed {
 	t := &Timed{
-		below: math.MaxUint32 / sampleEvery,
-		now:   func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
+		now: func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
 	}
 	t.decorator = decorator{sized(a), t}
 	t.driver, t.cost = t.driverMeter(), clockCost(t.now)
@@ -251,7 +249,7 @@ func (t *Timed) begin() timedCall {
 		return timedCall{from: t.now()}
 	}
 	c := timedCall{from: -1, driver: t.driver.spent.Load()}
-	if t.draw() <= t.below {
+	if t.draw() <= math.MaxUint32/sampleEvery {
 		c.from = t.now()
 	}
 	return c

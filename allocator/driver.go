@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"mlpool/allocator/internal/undo"
 	"strings"
+
+	"mlpool/allocator/internal/undo"
 )
 
 // What an allocator needs of a driver, and the errors when it has no memory.
@@ -106,8 +107,6 @@ type AsyncDriver interface {
 	// ClosePool destroys the pool.
 	ClosePool() error
 }
-
-// When a request is refused for lack of memory, and what its error says.
 
 // noMemory is the reason why an allocator does not ask the driver for memory.
 type noMemory struct {

@@ -84,13 +84,13 @@ func (l *ledger) alloc(bytes int64, s Stream, tag string, malloc func() (uintptr
 	if bytes <= maxRequest {
 		addr, err = malloc()
 	}
-	if err != nil && (err == errTooLarge || isOutOfMemory(err)) {
+	if err == nil {
+		return l.open(addr, bytes, s, tag), nil
+	}
+	if err == errTooLarge || isOutOfMemory(err) {
 		err = outOfMemory(bytes, s, tag, err)
 	}
-	if err != nil {
-		return Block{}, err
-	}
-	return l.open(addr, bytes, s, tag), nil
+	return Block{}, err
 }
 
 // check returns the entry of b if b is a live block of this ledger.
@@ -268,42 +268,26 @@ func (l *ledger) ResetPeaks() {
 
 // A gate admits calls until it is closed. close waits for those inside.
 type gate struct {
-	mu     sync.Mutex
-	inside int
-	empty  chan struct{} // made by close, closed when no call is inside
+	inside sync.RWMutex // held for reading by the calls inside, and for writing from close on
+	once   sync.Once
 }
 
 // enter admits a call, which must call leave at its end, or returns ErrClosed. It never waits.
 func (g *gate) enter() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.empty != nil {
+	if !g.inside.TryRLock() {
 		return ErrClosed
 	}
-	g.inside++
 	return nil
 }
 
-func (g *gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inside--
-	if g.inside == 0 && g.empty != nil {
-		close(g.empty)
-	}
-}
+func (g *gate) leave() { g.inside.RUnlock() }
 
 // close admits no further calls and waits for those inside. It reports whether it is the first close.
 func (g *gate) close() (first bool) {
-	g.mu.Lock()
-	if first = g.empty == nil; first {
-		g.empty = make(chan struct{})
-		if g.inside == 0 {
-			close(g.empty)
-		}
-	}
-	g.mu.Unlock()
-	<-g.empty
+	g.once.Do(func() {
+		g.inside.Lock() // for good
+		first = true
+	})
 	return first
 }
 
@@ -386,10 +370,4 @@ func (o *handedOut) share(b Block) error {
 	}
 	h.shared = true
 	return nil
-}
-
-func (o *handedOut) clear() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.blocks)
 }

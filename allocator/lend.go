@@ -272,7 +272,7 @@ func (r *request) find(s *space, others, stitch bool) (spans []pages.Span, at pa
 		at.Addr = spans[0].Lo
 		return spans, at
 	}
-	if s.Found() < r.size {
+	if s.Found < r.size {
 		return nil, at
 	}
 	if t := s.Contiguous(h, r.size, r.grain, others); t.Size > 0 {

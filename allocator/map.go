@@ -132,16 +132,13 @@ func (p *Pool) Map() Map {
 	slices.SortFunc(blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
 	for i := range segments {
 		g := &segments[i]
-		for ; len(blocks) > 0 && blocks[0].Addr < g.Addr+uintptr(g.Bytes); blocks = blocks[1:] {
-			g.Blocks = append(g.Blocks, blocks[0])
+		in, at, end := p.space.stitchAt(g.Addr), g.Addr, g.Addr+uintptr(g.Bytes)
+		for ; len(blocks) > 0 && blocks[0].Addr < end; blocks = blocks[1:] {
+			b := blocks[0]
+			g.Blocks = append(append(g.Blocks, p.space.hole(in, at, b.Addr)...), b)
+			at = b.Addr + uintptr(b.Bytes)
 		}
-		g.fill(func(hole MapBlock) []MapBlock {
-			if g.Kind == MapStitch {
-				return p.space.holes(hole)
-			}
-			hole.State = MapUnmapped
-			return []MapBlock{hole}
-		})
+		g.Blocks = append(g.Blocks, p.space.hole(in, at, end)...)
 	}
 	return Map{Segments: segments}
 }
@@ -173,29 +170,33 @@ func (s *space) ranges(p *Pool) []MapSegment {
 	return segments
 }
 
-// holes splits a hole of a stitch into its mapped and unmapped parts.
-func (s *space) holes(hole MapBlock) (holes []MapBlock) {
-	end := hole.Addr + uintptr(hole.Bytes)
-	at := hole.Addr
+// stitchAt returns the stitch that addr is in, or nil.
+func (s *space) stitchAt(addr uintptr) *pages.Stitch {
+	for _, t := range s.Stitches {
+		if t.Addr <= addr && addr < t.Addr+uintptr(t.Size) {
+			return t
+		}
+	}
+	return nil
+}
+
+// hole describes the bytes from at to end, which no block has: of a stitch, if in is not nil, its mapped and
+// unmapped parts.
+func (s *space) hole(in *pages.Stitch, at, end uintptr) (parts []MapBlock) {
 	add := func(to uintptr, state string) {
 		if to = min(to, end); to > at {
-			holes = append(holes, MapBlock{Addr: at, Bytes: int64(to - at), State: state})
+			parts = append(parts, MapBlock{Addr: at, Bytes: int64(to - at), State: state})
 			at = to
 		}
 	}
-	for _, t := range s.Stitches {
-		if hole.Addr < t.Addr || hole.Addr >= t.Addr+uintptr(t.Size) {
-			continue
-		}
-		for addr, bytes := range t.Mapped {
-			if end := addr + uintptr(bytes); end > at {
-				add(addr, MapUnmapped)
-				add(end, MapUnstitched)
-			}
+	if in != nil {
+		for _, m := range s.MappedAt(in, at, end) {
+			add(m.Addr, MapUnmapped)
+			add(m.Addr+uintptr(m.Chunk.Size()), MapUnstitched)
 		}
 	}
 	add(end, MapUnmapped)
-	return holes
+	return parts
 }
 
 // A Part is physical memory of one call of PageDriver.CreatePages.
@@ -231,22 +232,4 @@ func (p *Pool) Backing(b Block) (parts []Part, offset int64, err error) {
 		parts = append(parts, Part{m.Chunk.Pages(), m.Chunk.Size()})
 	}
 	return parts, int64(b.Addr - mapped[0].Addr), nil
-}
-
-// fill fills the gaps between the blocks of s with the blocks that hole returns.
-func (s *MapSegment) fill(hole func(MapBlock) []MapBlock) {
-	var covered []MapBlock
-	at := s.Addr
-	open := func(to uintptr) {
-		if to > at {
-			covered = append(covered, hole(MapBlock{Addr: at, Bytes: int64(to - at)})...)
-		}
-	}
-	for _, b := range s.Blocks {
-		open(b.Addr)
-		covered = append(covered, b)
-		at = b.Addr + uintptr(b.Bytes)
-	}
-	open(s.Addr + uintptr(s.Bytes))
-	s.Blocks = covered
 }

@@ -20,20 +20,19 @@ type meter struct {
 	events order.Driver // driver; all that the meter of an Async has
 	paged  PageDriver   // driver, if it maps pages
 	copier HostCopier   // driver, if it copies to host memory
-	counters
+	// The fields of Stats that count calls to the driver and failed requests:
+	calls, mallocs, frees, waits, mappings, refused atomic.Int64
+
 	clock atomic.Pointer[clock] // nil: do not measure
 	spent atomic.Int64          // nanoseconds in calls since clock was set
 }
 
-// counters are the fields of Stats that count calls to the driver and failed requests.
-type counters struct{ calls, mallocs, frees, waits, mappings, refused atomic.Int64 }
-
 // fill sets the counters of st.
-func (c *counters) fill(st *Stats) {
-	st.Refused = c.refused.Load()
-	st.DriverFrees, st.DriverMallocs, st.DriverCalls = c.frees.Load(), c.mallocs.Load(), c.calls.Load()
-	st.HostWaits = c.waits.Load()
-	st.Mappings = c.mappings.Load()
+func (m *meter) fill(st *Stats) {
+	st.Refused = m.refused.Load()
+	st.DriverFrees, st.DriverMallocs, st.DriverCalls = m.frees.Load(), m.mallocs.Load(), m.calls.Load()
+	st.HostWaits = m.waits.Load()
+	st.Mappings = m.mappings.Load()
 }
 
 // A clock returns the time since an arbitrary moment.
@@ -66,9 +65,9 @@ func (m *meter) Free(addr uintptr) error {
 }
 
 // freed counts memory that the driver took back, unless err says that it did not.
-func (c *counters) freed(err error) error {
+func (m *meter) freed(err error) error {
 	if err == nil {
-		c.frees.Add(1)
+		m.frees.Add(1)
 	}
 	return err
 }

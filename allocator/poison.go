@@ -209,7 +209,6 @@ func (p *Poison) Live() []LiveBlock {
 // Close implements [Allocator]. It waits for the calls in progress.
 func (p *Poison) Close() error {
 	p.calls.close()
-	p.blocks.clear()
 	err := p.Allocator.Close()
 	var leak *LeakError
 	if errors.As(err, &leak) {

@@ -60,9 +60,7 @@ func (p *Pool) release(keep int64) (errs []error) {
 		if p.reserved <= keep {
 			break
 		}
-		if err := p.releaseHeap(h, keep); err != nil {
-			errs = append(errs, err)
-		}
+		undo.Add(&errs, p.releaseHeap(h, keep))
 	}
 	p.space.DropEmpty(&errs)
 	return errs
@@ -436,7 +434,7 @@ func (p *Pool) outOfMemory(r *request) error {
 	switch {
 	case r.refusal != nil:
 		e.Advice = "some free memory cannot be used: if its stream was destroyed, call ReleaseStream before destroying a stream"
-	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size && r.heap != p.unowned:
+	case p.opt.Reuse != ReuseWait && e.LargestFree >= r.size && r.heap != p.unowned:
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	default:
 		if p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {

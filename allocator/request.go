@@ -92,8 +92,7 @@ func (p *Pool) TryAlloc(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, ErrWouldBlock
 	}
 	if h := p.heaps.Load().of(s); h != nil && h.mu.TryLock() { // even while another request holds p.mu
-		n := h.Take(blockSize(bytes))
-		if n != nil {
+		if n := h.Take(blockSize(bytes)); n != nil {
 			b := h.handOut(n, bytes, s, tag)
 			h.mu.Unlock()
 			return b, nil

@@ -107,15 +107,13 @@ func (p *Pool) ready() error {
 // settle waits on the host for all work on the memory of the pool, as far as it knows the streams.
 func (p *Pool) settle() error {
 	done := map[Stream]bool{}
-	for _, h := range p.list {
-		h.mu.Lock()
-		err := h.settle(done)
-		h.mu.Unlock()
-		if err != nil {
-			return err
+	var first error
+	p.everyHeap(func(h *heap) {
+		if first == nil {
+			first = h.settle(done)
 		}
-	}
-	return nil
+	})
+	return first
 }
 
 // settle waits for the work on the memory of h, except that of streams in done, to which it adds its own.

@@ -114,14 +114,12 @@ func (t *Trace) allocAt(bytes int64, at block.Place, s Stream, tag string) (Bloc
 	b, err := t.decorator.allocAt(bytes, at, s, tag)
 	e := TraceEvent{Time: time.Since(t.begin), Action: ActionAlloc, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	e.Took = e.Time - from
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err != nil {
 		e.Action = ActionRefuse
 	} else {
 		t.blocks.add(b, handed{bytes: bytes, tag: tag})
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err == nil {
 		t.live += bytes
 	}
 	t.look(err != nil)
@@ -199,13 +197,12 @@ func (t *Trace) tell(e TraceEvent) {
 // handed out while t.mu is held, so Stats reports no less, unless the driver does not
 // answer.
 func (t *Trace) look(must bool) {
-	changed := true
-	if t.driver != nil {
-		calls := t.driver.DriverCalls()
-		changed = calls != t.looked
-		t.looked = calls
+	if t.driver == nil {
+		must = true
+	} else if calls := t.driver.DriverCalls(); calls != t.looked {
+		must, t.looked = true, calls
 	}
-	if must || changed || t.live > t.reserved {
+	if must || t.live > t.reserved {
 		t.reserved = max(t.reservedBytes(), t.live)
 	}
 }

@@ -67,9 +67,8 @@ func (h *Heap) Hold(g *Range) *Node {
 	return n
 }
 
-// TakeOver moves g, with all that is in it, from one heap to another. It calls moved for
-// the blocks that are not free.
-func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
+// TakeOver moves g, with all that is in it, from another heap to h. It calls moved for the blocks that are not free.
+func (h *Heap) TakeOver(g *Range, moved func(n *Node)) {
 	h.addRange(g)
 	h.reserved += g.Size
 	for n, after := g.first, (*Node)(nil); n != nil; n = after {
@@ -193,9 +192,6 @@ func (h *Heap) Watch(min int64, visit func(c *Change)) {
 
 // KeepChanges limits the log to a number of changes. After more of them, Changes returns !ok.
 func (h *Heap) KeepChanges(limit int) { h.changes.limit = limit }
-
-// ForgetChanges undoes Watch.
-func (h *Heap) ForgetChanges() { h.changes = changes{all: h.changes.all[:0]} }
 
 // Watched returns the bytes of the smallest block that Watch visits.
 func (h *Heap) Watched() int64 { return h.changes.min }

@@ -16,12 +16,8 @@ const (
 
 // classAtMost returns the largest class whose blocks are not larger than size.
 func classAtMost(size int64) int {
-	units := uint64(size) / Alignment
-	if units < classSteps {
-		return int(units)
-	}
-	shift := bits.Len64(units) - 1 - classStepBits
-	return (shift+1)<<classStepBits | int(units>>shift)&(classSteps-1)
+	level, step := levelOf(size, classStepBits)
+	return level<<classStepBits | step
 }
 
 // classBytes returns the size of a class's blocks.

@@ -28,22 +28,26 @@ type tlsf struct {
 
 // A tlsfLevel is the lists of one power of two. It is made when the first block
 // comes, since most heaps have blocks of a few levels only.
-type tlsfLevel [tlsfSteps]*Node
+type tlsfLevel [tlsfSteps]list
 
 // tlsfIndex returns the list that a block of size bytes belongs to.
-func tlsfIndex(size int64) (level, step int) {
+func tlsfIndex(size int64) (level, step int) { return levelOf(size, tlsfStepBits) }
+
+// levelOf returns the power of two that a size is in, and the one of its 1<<stepBits equal steps. The first power
+// of two, of steps of Alignment, is level 1; level 0 has the sizes below it, in the same steps.
+func levelOf(size int64, stepBits int) (level, step int) {
 	units := uint64(size) / Alignment
-	if units < tlsfSteps {
+	if units < 1<<stepBits {
 		return 0, int(units)
 	}
-	shift := bits.Len64(units) - 1 - tlsfStepBits
-	return shift + 1, int(units>>shift) & (tlsfSteps - 1)
+	shift := bits.Len64(units) - 1 - stepBits
+	return shift + 1, int(units>>shift) & (1<<stepBits - 1)
 }
 
 func (t *tlsf) find(size int64) *Node {
 	level, step := tlsfIndex(size)
 	if t.bitmap[level]&(1<<step) != 0 {
-		if n := closest(t.lists[level][step], size); n != nil {
+		if n := closest(t.lists[level][step].first, size); n != nil {
 			return n
 		}
 	}
@@ -56,7 +60,7 @@ func (t *tlsf) find(size int64) *Node {
 		level = bits.TrailingZeros64(levels)
 		larger = t.bitmap[level]
 	}
-	return closest(t.lists[level][bits.TrailingZeros64(larger)], size)
+	return closest(t.lists[level][bits.TrailingZeros64(larger)].first, size)
 }
 
 // closest returns the smallest of the first blocks of a list that have size bytes or more, of equal
@@ -79,12 +83,7 @@ func (t *tlsf) insert(n *Node) {
 		lists = new(tlsfLevel)
 		t.lists[level] = lists
 	}
-	head := lists[step]
-	n.up, n.down = nil, head
-	if head != nil {
-		head.up = n
-	}
-	lists[step] = n
+	lists[step].push(n)
 	t.bitmap[level] |= 1 << step
 	t.anyAt |= 1 << level
 }
@@ -98,7 +97,7 @@ func (t *tlsf) remove(n *Node) {
 		return
 	}
 	level, step := tlsfIndex(n.size)
-	t.lists[level][step] = n.down
+	t.lists[level][step].first = n.down
 	if n.down == nil {
 		t.bitmap[level] &^= 1 << step
 		if t.bitmap[level] == 0 {
@@ -117,9 +116,7 @@ func (t *tlsf) visit(min int64, f func(n *Node)) {
 			steps &= first
 		}
 		for ; steps != 0; steps &= steps - 1 {
-			for n := t.lists[at][bits.TrailingZeros64(steps)]; n != nil; n = n.down {
-				f(n)
-			}
+			t.lists[at][bits.TrailingZeros64(steps)].visit(min, f)
 		}
 	}
 }

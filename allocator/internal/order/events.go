@@ -24,8 +24,7 @@ const (
 	HostWaits
 )
 
-// Events keeps recorded events that are no longer needed, for the next record. It frees none by
-// itself, since one request may find the work of thousands done.
+// Events keeps recorded events that are no longer needed, for the next record, and frees none by itself.
 type Events struct {
 	Driver Driver // nil: there are no events
 
@@ -64,23 +63,20 @@ func (e *Events) Release(event uintptr) {
 }
 
 // Sync waits on the host for the work queued on s so far.
-func (e *Events) Sync(s Stream) error {
-	event, err := e.Record(s)
-	if err != nil {
-		return err
-	}
-	defer e.Release(event)
-	return e.Driver.SyncEvent(event)
-}
+func (e *Events) Sync(s Stream) error { return e.wait(s, 0, HostWaits) }
 
 // Order makes stream to wait, on the device, for the work queued on from so far.
-func (e *Events) Order(from, to Stream) error {
+func (e *Events) Order(from, to Stream) error { return e.wait(from, to, DeviceWaits) }
+
+// wait makes stream to, or the host, wait for the work queued on from so far.
+func (e *Events) wait(from, to Stream, how Mode) error {
 	event, err := e.Record(from)
 	if err != nil {
 		return err
 	}
 	defer e.Release(event)
-	return e.Driver.WaitEvent(to, event)
+	_, err = e.Pass(event, to, how)
+	return err
 }
 
 // Trim returns idle events to the driver and keeps those that it refuses.

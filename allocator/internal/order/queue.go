@@ -1,8 +1,6 @@
 package order
 
-import (
-	"math/bits"
-)
+import "math/bits"
 
 // Classes is the number of size classes of a [Queue].
 const Classes = 40

@@ -33,9 +33,7 @@ func (s *Space) Check() error {
 	}
 	mapped := 0
 	for _, t := range s.Stitches {
-		for range t.Mapped {
-			mapped++
-		}
+		mapped += len(s.MappedAt(t, t.Addr, t.Addr+uintptr(t.Size)))
 	}
 	if mapped != s.mapped {
 		return fmt.Errorf("%d chunks in stitches, counted %d", mapped, s.mapped)

@@ -126,7 +126,6 @@ func (s *Space) ForgetMoved() {
 // not free.
 func (s *Space) Merge(h, from *Holder, moved func(n *block.Node)) {
 	from.forget()
-	from.ForgetChanges()
 	if from.Reserved() > 0 {
 		if h.Reserved() == 0 { // h takes its place
 			h.at, s.Holders[from.at] = from.at, Listed{h, 0}
@@ -135,7 +134,7 @@ func (s *Space) Merge(h, from *Holder, moved func(n *block.Node)) {
 		}
 	}
 	for g := range from.Ranges {
-		h.TakeOver(from.Heap, g, moved)
+		h.TakeOver(g, moved)
 		s.relabel(g, g, h)
 		s.joinNeighbours(h, g)
 	}

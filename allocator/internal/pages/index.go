@@ -87,7 +87,7 @@ func (h *Holder) list(c *Chunk) {
 // Search updates the indexes of some holders. The methods below find free memory of these holders only.
 func (s *Space) Search(holders ...*Holder) {
 	s.searches++
-	s.searched, s.found = s.searched[:0], 0
+	s.searched, s.Found = s.searched[:0], 0
 	for _, h := range holders {
 		s.Include(h)
 	}
@@ -98,11 +98,8 @@ func (s *Space) Include(h *Holder) {
 	s.Update(h)
 	h.search = s.searches
 	s.searched = append(s.searched, h)
-	s.found += h.bytes
+	s.Found += h.bytes
 }
-
-// Found returns the bytes of the free blocks of the holders of the search.
-func (s *Space) Found() int64 { return s.found }
 
 // ends returns the free blocks at the ends of c, by the index.
 func (s *Space) ends(c *Chunk) (head, tail *block.Node) {

@@ -1,5 +1,7 @@
 package pages
 
+import "mlpool/allocator/internal/undo"
+
 // A space that sleeps has addresses and no memory. Each mapping and each chunk knows what it lacks, so that
 // Sleep and Wake continue where the driver refused a call of either.
 
@@ -24,9 +26,7 @@ func (s *Space) Sleep(errs *[]error) {
 		}
 	}
 	for _, c := range s.chunks {
-		if err := s.sleep(c, refused[c]); err != nil {
-			*errs = append(*errs, err)
-		}
+		undo.Add(errs, s.sleep(c, refused[c]))
 	}
 }
 

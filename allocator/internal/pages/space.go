@@ -28,7 +28,7 @@ type Chunk struct {
 	stitches   []*Stitch // that it is mapped in, the oldest first
 	moved      bool      // counted in Space.Moved
 
-	// Of a space that sleeps:
+	// Of a new chunk, or of a space that sleeps:
 
 	unmapped bool // it is not mapped at addr
 	released bool // it has no pages
@@ -97,6 +97,7 @@ type Space struct {
 	Stitched int64 // stitches, so far
 	Looks    int   // at chunks and stitches, so far
 	Moved    int64 // bytes of the chunks that went from one stream to another
+	Found    int64 // bytes of the free blocks of the holders of the last search
 
 	Holders []Listed // with chunks, in no order
 
@@ -108,13 +109,11 @@ type Space struct {
 
 	Stitches []*Stitch // the oldest first
 
-	tried  int // stitches that were begun, so far
 	mapped int // chunks in all stitches, each as often as it is mapped
 	uses   int // of stitches, so far
 
 	searches int       // so far
 	searched []*Holder // by the last one
-	found    int64     // bytes of free blocks that it found
 	row      []Mapped  // room for byAddress
 	some     []*Stitch // room for someStitches
 }
@@ -233,18 +232,16 @@ func (s *Space) Release(h *Holder, c *Chunk) error {
 	return s.remove(c)
 }
 
-// create makes chunks of up to chunk bytes, and of bytes in total, at addr, where nothing is mapped. They are of no heap
-// yet. If the driver refuses one, those before it are released; only those that the driver does not take back remain.
+// create makes the chunks of Make at addr, where nothing is mapped.
 func (s *Space) create(addr uintptr, bytes, chunk int64) (made []*Chunk, err error) {
-	for bytes > 0 {
-		size := min(chunk, bytes)
-		var c *Chunk
-		if c, err = s.createOne(addr, size); err != nil {
-			break
+	for bytes > 0 && err == nil {
+		c := &Chunk{addr: addr, size: min(chunk, bytes), unmapped: true, released: true}
+		if err = s.wake(c); err == nil {
+			made = append(made, c)
+			addr, bytes = c.End(), bytes-c.size
+		} else if !c.released { // its pages were created, but not mapped
+			err = undo.Both(err, s.release(keptPages{c.pages, c.size}))
 		}
-		made = append(made, c)
-		addr += uintptr(size)
-		bytes -= size
 	}
 	for err != nil && len(made) > 0 {
 		last := made[len(made)-1]
@@ -276,18 +273,6 @@ func (s *Space) malloc(bytes int64) ([]*Chunk, error) {
 	return made, nil
 }
 
-func (s *Space) createOne(addr uintptr, size int64) (*Chunk, error) {
-	pages, err := s.Driver.CreatePages(size)
-	if err != nil {
-		return nil, err
-	}
-	s.Held += size
-	if err := s.Driver.MapPages(addr, pages, size); err != nil {
-		return nil, undo.Both(err, s.release(keptPages{pages, size}))
-	}
-	return &Chunk{addr: addr, size: size, pages: pages}, nil
-}
-
 // unmap undoes all mappings of c, which no work uses. It frees a whole chunk.
 func (s *Space) unmap(c *Chunk) error {
 	if s.Whole {
@@ -304,7 +289,7 @@ func (s *Space) unmap(c *Chunk) error {
 			if t.chunks[i].Chunk != c {
 				continue
 			}
-			if err := s.unmapStitched(&t.chunks[i]); err != nil {
+			if err := s.unmapStitched(t, &t.chunks[i]); err != nil {
 				return err
 			}
 		}
@@ -357,9 +342,7 @@ func (s *Space) ReleaseKept(errs *[]error) {
 	kept := s.kept
 	s.kept = nil
 	for _, k := range kept {
-		if err := s.release(k); err != nil {
-			*errs = append(*errs, err)
-		}
+		undo.Add(errs, s.release(k))
 	}
 }
 
@@ -371,18 +354,14 @@ func (s *Space) IsEmpty() bool {
 // Close releases everything; what the driver does not take remains for another Close.
 func (s *Space) Close(errs *[]error) {
 	for _, t := range slices.Clone(s.Stitches) {
-		if err := s.Unstitch(t); err != nil {
-			*errs = append(*errs, err)
-		}
+		undo.Add(errs, s.Unstitch(t))
 	}
 	for _, c := range slices.Backward(s.chunks) { // remove is quick at the end
 		err := s.unmap(c)
 		if err == nil {
 			err = s.remove(c)
 		}
-		if err != nil {
-			*errs = append(*errs, err)
-		}
+		undo.Add(errs, err)
 	}
 	s.ReleaseKept(errs)
 	var still []*zone

@@ -19,8 +19,8 @@ type Stitch struct {
 	Leaving bool         // to be unmapped, unless it is used again
 
 	chunks []Mapped
-	used   int // Space.uses when a block was last made in it
-	number int // of stitches that were made, up to it
+	used   int   // Space.uses when a block was last made in it
+	number int64 // of stitches that were made before it
 }
 
 // Mapped is a chunk and an address of it.
@@ -54,8 +54,7 @@ func (s *Space) Stitch(parts []*block.Node) (Location, error) {
 	for _, n := range parts {
 		chunks = append(chunks, s.Overlapping(n.Addr(), n.End())...)
 	}
-	s.tried++
-	t := &Stitch{number: s.tried, chunks: make([]Mapped, len(chunks))}
+	t := &Stitch{number: s.Stitched, chunks: make([]Mapped, len(chunks))}
 	for _, c := range chunks {
 		t.Size += c.size
 	}
@@ -79,15 +78,15 @@ func (s *Space) Stitch(parts []*block.Node) (Location, error) {
 	return Location{t.Addr + (parts[0].Addr() - chunks[0].addr), t}, nil
 }
 
-// unmapStitched undoes one mapping of a stitch.
-func (s *Space) unmapStitched(m *Mapped) error {
+// unmapStitched undoes m, a mapping of t.
+func (s *Space) unmapStitched(t *Stitch, m *Mapped) error {
 	if !m.unmapped {
 		if err := s.Driver.UnmapPages(m.Addr, m.Chunk.size); err != nil {
 			return err
 		}
 	}
 	c := m.Chunk
-	at := slices.IndexFunc(c.stitches, func(t *Stitch) bool { return t.Addr <= m.Addr && m.Addr < t.Addr+uintptr(t.Size) })
+	at := slices.Index(c.stitches, t)
 	c.stitches = slices.Delete(c.stitches, at, at+1)
 	m.Chunk, m.unmapped = nil, false
 	s.mapped--
@@ -113,7 +112,7 @@ func (s *Space) UnstitchSome(t *Stitch, calls *int) (gone bool, err error) {
 			return false, nil
 		}
 		*calls--
-		if err := s.unmapStitched(&t.chunks[i]); err != nil {
+		if err := s.unmapStitched(t, &t.chunks[i]); err != nil {
 			return false, err
 		}
 	}
@@ -133,9 +132,7 @@ func (s *Space) UnstitchSome(t *Stitch, calls *int) (gone bool, err error) {
 func (s *Space) DropEmpty(errs *[]error) {
 	for _, t := range slices.Clone(s.Stitches) {
 		if !slices.ContainsFunc(t.chunks, func(c Mapped) bool { return c.Chunk != nil }) {
-			if err := s.Unstitch(t); err != nil {
-				*errs = append(*errs, err)
-			}
+			undo.Add(errs, s.Unstitch(t))
 		}
 	}
 }
@@ -191,15 +188,6 @@ func (s *Space) Postpone(t *Stitch) {
 
 // Len returns the number of chunks mapped in s.
 func (s *Stitch) Len() int { return len(s.chunks) }
-
-// Mapped calls yield for the chunks that are mapped in s, by address, with their bytes.
-func (s *Stitch) Mapped(yield func(addr uintptr, bytes int64) bool) {
-	for _, m := range s.chunks {
-		if m.Chunk != nil && !yield(m.Addr, m.Chunk.size) {
-			return
-		}
-	}
-}
 
 // MappedAt returns the chunks that are mapped from lo to hi, by address: in t or, if it is nil, at the chunks'
 // own addresses.

@@ -5,7 +5,15 @@ package undo
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
+
+// Add adds err to errs unless it is nil.
+func Add(errs *[]error, err error) {
+	if err != nil {
+		*errs = append(*errs, err)
+	}
+}
 
 // GiveBack passes every handle to free and returns those that it refused.
 func GiveBack(handles []uintptr, free func(uintptr) error, errs *[]error) []uintptr {
@@ -39,16 +47,11 @@ func First(errs []error) error {
 	return nil
 }
 
-// OneOrJoined returns the only error among errs as it is, several joined.
+// OneOrJoined returns the only error among errs as it is, several joined. It overwrites errs, some of which may be nil.
 func OneOrJoined(errs []error) error {
-	var only error
-	for _, err := range errs {
-		if err != nil && only != nil {
-			return errors.Join(errs...)
-		}
-		if err != nil {
-			only = err
-		}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) == 1 {
+		return errs[0]
 	}
-	return only
+	return errors.Join(errs...)
 }
