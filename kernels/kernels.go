@@ -29,6 +29,7 @@
 //     also store the transpose that the next wgrad reads.
 //   - wgrad and plain SGD: GEMM TN with SGD, and the wgrads of all layers as a GroupedGEMM.
 //   - dgrad, wgrad and SGD of one layer: DgradWgrad, where [FusesWgrad] says so.
+//   - hidden layers of up to 64 units, or their dgrads: a GroupedGEMM that is a chain, where [Chains] says so.
 //   - the losses of many batches: ReduceLoss, once for each report.
 //
 // # A new operation

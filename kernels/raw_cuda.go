@@ -124,6 +124,10 @@ func takesStride(precision Precision, g GEMM) bool {
 	return C.kernels_takes_stride(C.int(precision), g.c()) != 0
 }
 
+func chains(precision Precision, g GEMM) bool {
+	return C.kernels_chains(C.int(precision), g.c()) != 0
+}
+
 func cGroup(group []GEMM) C.kernels_group {
 	c := C.kernels_group{count: C.int(len(group))}
 	for i, g := range group[:min(len(group), MaxGroup)] {

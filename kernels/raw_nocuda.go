@@ -17,6 +17,7 @@ func (s Stream) fill(dst uintptr, value byte, bytes int) error           { retur
 func fusesWgrad(precision Precision, g GEMM) bool                        { return false }
 func wantsTransposed(precision Precision, g GEMM) bool                   { return false }
 func takesStride(precision Precision, g GEMM) bool                       { return false }
+func chains(precision Precision, g GEMM) bool                            { return false }
 func (s Stream) exchange(e Exchange) error                               { return ErrNoCUDA }
 func newIPC(bytes int64) (addr uintptr, h IPCHandle, err error)          { return 0, IPCHandle{}, ErrNoCUDA }
 func freeIPC(addr uintptr) error                                         { return ErrNoCUDA }

@@ -53,6 +53,9 @@ func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(
 // TakesStride reports whether there is a kernel for g, a wgrad with a stride.
 func TakesStride(precision Precision, g GEMM) bool { return takesStride(precision, g) }
 
+// Chains reports whether [Stream.GroupedGEMM] takes g in a chain.
+func Chains(precision Precision, g GEMM) bool { return chains(precision, g) }
+
 // WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If
 // e is of a stream that is being captured, this stream joins the capture, until that one has
 // waited for it in turn.

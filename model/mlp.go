@@ -104,12 +104,9 @@ func (m *MLP[T]) padded(images *tensor.Dense) (*tensor.Dense, error) {
 // Forward returns the output of the last hidden layer for a batch x.
 func (m *MLP[T]) Forward(x T) T {
 	last := len(m.weights) - 1
-	for i, w := range m.weights[:last] {
-		m.inputs[i] = x
-		x = m.ops.Hidden(x, w)
-	}
-	m.inputs[last] = x
-	return x
+	m.inputs[0] = x
+	copy(m.inputs[1:], m.ops.Hidden(x, m.weights[:last]...))
+	return m.inputs[last]
 }
 
 // Step does a training step on a batch x: forward, backward, and the update of all weights. The

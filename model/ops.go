@@ -21,8 +21,9 @@ type Ops[T any] interface {
 	// and int32 indices. It may leave the work to the operations that read them: x is for
 	// Hidden and Backward, y for Classifier and Evaluate.
 	Gather(images, labels, indices T, start, n int) (x, y T)
-	// Hidden is a hidden layer, the ReLU of x·w.
-	Hidden(x, w T) T
+	// Hidden is hidden layers, each the ReLU of x·w and the x of the next. It returns the output of each,
+	// in an array that the next call overwrites.
+	Hidden(x T, w ...T) []T
 	// Classifier writes the cross-entropy of each row of softmax(x·w) to results[0,:]
 	// from column start on, and to results[1,:] 1 if its prediction is correct, else 0. It
 	// returns the gradients of the mean of these losses: dlogits of x·w, and dx of the input

@@ -70,6 +70,8 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
 // kernels_takes_stride reports whether there is a kernel for a wgrad with a stride.
 int kernels_takes_stride(int precision, kernels_gemm_args p);
+// kernels_chains reports whether kernels_grouped_gemm takes a GEMM in a chain.
+int kernels_chains(int precision, kernels_gemm_args p);
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {
   kernels_gemm_args gemms[KERNELS_MAX_GROUP];

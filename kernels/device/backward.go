@@ -49,7 +49,7 @@ func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 		g = below
 	}
 	d.ranks.deferredWgrads()
-	d.launchGroup()
+	d.launchWgrads()
 }
 
 func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
@@ -112,7 +112,7 @@ func (d *Device) wgradStep(w, x Tensor, dy gradient) {
 
 func (d *Device) addToGroup(g kernels.GEMM) {
 	if len(d.group) == kernels.MaxGroup {
-		d.launchGroup()
+		d.launchWgrads()
 	}
 	d.group = append(d.group, g)
 }
@@ -152,6 +152,7 @@ func (d *Device) transposed(x Tensor) uintptr {
 // transpose returns the address of the transpose of x.
 func (d *Device) transpose(x Tensor) uintptr {
 	t := d.transposed(x)
+	d.launchChain()
 	if d.err == nil {
 		d.launched(nameTranspose, d.queue.Transpose(t, x.addr(), x.rows, x.cols), x.Len(), t)
 	}
@@ -167,6 +168,7 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 	}
 	g := dgradGEMM(dx.Tensor, w, x, dy.Tensor)
 	if d.fusesWgrad(w, x, dy.Tensor) {
+		d.launchChain()
 		g.B, g.Rounded = w.addr(), w.rounded.Addr
 		g.Alpha, g.Prefetch = -d.rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B, g.Rounded)
@@ -183,18 +185,12 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 	return dx
 }
 
-// launchGroup launches the wgrads of the group, unless the step has a fault.
-func (d *Device) launchGroup() {
+// launchWgrads launches the wgrads of the group, unless the step has a fault.
+func (d *Device) launchWgrads() {
+	d.launchChain()
 	if len(d.group) == 0 || d.err != nil {
 		return
 	}
-	var wrote [2 * kernels.MaxGroup]uintptr
-	n := 0
-	for i := range d.group {
-		g := &d.group[i]
-		g.Prefetch, wrote[2*i], wrote[2*i+1] = d.last.prefetch(*g), g.C, g.Rounded
-		n += g.M * g.N
-	}
-	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), n, wrote[:2*len(d.group)]...)
+	d.launchGroup(nameWgrad, d.group)
 	d.group = d.group[:0]
 }

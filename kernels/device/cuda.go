@@ -14,8 +14,8 @@ type CUDAQueue struct {
 	precision kernels.Precision
 	marks     events
 	downloads kernels.Stream // of DownloadAfter; 0 until there is one
-	// The answers of FusesWgrad, WantsTransposed and TakesStride, so that each shape needs one call of C.
-	fuses, wants, strided map[shape]bool
+	// The answers of FusesWgrad, WantsTransposed, TakesStride and Chains, so that each shape needs one call of C.
+	fuses, wants, strided, chains map[shape]bool
 }
 
 // shape has the properties of a GEMM that decide its kernel: its kind, its sizes, and the alignment
@@ -38,7 +38,7 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	if err := precision.Usable(); err != nil {
 		return nil, err
 	}
-	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool), wants: make(map[shape]bool), strided: make(map[shape]bool)}
+	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool), wants: make(map[shape]bool), strided: make(map[shape]bool), chains: make(map[shape]bool)}
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
@@ -66,6 +66,8 @@ func (q *CUDAQueue) WantsTransposed(g kernels.GEMM) bool {
 func (q *CUDAQueue) TakesStride(g kernels.GEMM) bool {
 	return q.once(q.strided, kernels.TakesStride, g)
 }
+
+func (q *CUDAQueue) Chains(g kernels.GEMM) bool { return q.once(q.chains, kernels.Chains, g) }
 
 func (q *CUDAQueue) once(answers map[shape]bool, ask func(kernels.Precision, kernels.GEMM) bool, g kernels.GEMM) bool {
 	s := shape{g.Layout, g.Epilogue, g.Indices != 0, g.T != 0, g.Stride, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}

@@ -18,15 +18,17 @@ import (
 // after it do nothing, and EndStep returns it. So a model reads like its formulas, and no
 // fault is lost.
 type Device struct {
-	queue  Queue
-	values Kind // of the queue
-	alloc  allocator.Allocator
-	stream allocator.Stream
-	fuse   bool
-	step   []allocator.Block // the step's outputs, in order of allocation
-	inStep bool              // there were allocations since the last EndStep
-	err    error             // the step's first fault
-	last   lastLaunch
+	queue   Queue
+	values  Kind // of the queue
+	alloc   allocator.Allocator
+	stream  allocator.Stream
+	fuse    bool
+	step    []allocator.Block // the step's outputs, in order of allocation
+	inStep  bool              // there were allocations since the last EndStep
+	err     error             // the step's first fault
+	last    lastLaunch
+	outputs []Tensor       // of Hidden
+	chain   []kernels.GEMM // to be launched together, each of which reads the result of the one before
 	// Of a Backward: wgrads to be launched together, the addresses of the weights, and the rate.
 	group     []kernels.GEMM
 	isWeights map[uintptr]bool
@@ -227,7 +229,7 @@ func (d *Device) EndStep() error {
 	if d.inStep && d.pop != nil {
 		d.pop()
 	}
-	d.step, d.inStep, d.err = d.step[:0], false, nil
+	d.step, d.chain, d.inStep, d.err = d.step[:0], d.chain[:0], false, nil
 	return err
 }
 

@@ -45,7 +45,7 @@ func newBench(t *testing.T, q Queue, fuse bool) bench {
 // step does a training step on rows start to start+n, with results in column column of a table.
 func (b bench) step(start, n, column int) error {
 	x, y := b.Gather(b.images, b.labels, b.indices, start, n)
-	h := b.Hidden(x, b.w0)
+	h := b.Hidden(x, b.w0)[0]
 	dlogits, dx := b.Classifier(h, b.w1, y, b.rows, column)
 	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dlogits, dx, 0.1)
 	return b.EndStep()
@@ -128,7 +128,7 @@ func TestMisfits(t *testing.T) {
 		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, h, x, 1) }, "backward: shapes"},
 		{"classifier of a view", func() { b.Classifier(images, b.w0, labels, b.rows, 0) }, "classifier"},
 		{"bytes", func() { b.Hidden(b.images, b.w0) }, "gemm+relu"},
-		{"the first of two", func() { b.Linear(b.Hidden(b.w0, b.w0), b.w0) }, "gemm+relu"},
+		{"the first of two", func() { b.Linear(b.Hidden(b.w0, b.w0)[0], b.w0) }, "gemm+relu"},
 	} {
 		before := b.alloc.Stats().Allocated
 		c.run()
@@ -210,7 +210,7 @@ func TestHalfTheBytes(t *testing.T) {
 		}
 		image, _ := b.Gather(b.images, b.labels, b.indices, 0, 10)
 		before := b.alloc.Stats().Allocated
-		if h := b.Hidden(image, b.w0); fuse && b.alloc.Stats().Allocated-before != 256 || h.bytes() != 10*8*2 {
+		if h := b.Hidden(image, b.w0)[0]; fuse && b.alloc.Stats().Allocated-before != 256 || h.bytes() != 10*8*2 {
 			t.Errorf("an output of 80 elements has %d bytes", h.bytes())
 		}
 		must.OK(t, b.EndStep())

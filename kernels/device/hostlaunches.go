@@ -71,8 +71,9 @@ func (q *HostQueue) FusesWgrad(kernels.GEMM) bool { return false }
 // WantsTransposed returns false: package ref reads a matrix in any order.
 func (q *HostQueue) WantsTransposed(kernels.GEMM) bool { return false }
 
-// TakesStride returns true.
+// TakesStride returns true, and Chains false.
 func (q *HostQueue) TakesStride(kernels.GEMM) bool { return true }
+func (q *HostQueue) Chains(kernels.GEMM) bool      { return false }
 
 func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) }
 

@@ -19,7 +19,7 @@ func TestNothingIsLaunched(t *testing.T) {
 		x, h, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 8), b.tensor(t, 12, 10)
 		none := func() (x, labels, h Tensor) {
 			x, labels = b.Gather(b.images, b.labels, b.indices, 0, 0)
-			return x, labels, b.Hidden(x, b.w1)
+			return x, labels, b.Hidden(x, b.w1)[0]
 		}
 		b.w1 = b.tensor(t, 12, 8)
 		top := b.tensor(t, 8, 10)

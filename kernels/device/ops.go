@@ -60,12 +60,20 @@ func (d *Device) Activate(x Tensor) Tensor {
 	return y
 }
 
-// Hidden is the ReLU of x·w, the forward pass of a hidden layer. x may be a gathered view of images.
-func (d *Device) Hidden(x, w Tensor) Tensor {
-	if !d.fuse {
-		return d.Activate(d.Linear(x, w))
+// Hidden is the forward pass of hidden layers: each is the ReLU of x·w, and the x of the next. The first x may be a
+// gathered view of images. It returns the output of each layer, in an array that the next call overwrites.
+func (d *Device) Hidden(x Tensor, w ...Tensor) []Tensor {
+	d.outputs = d.outputs[:0]
+	for i := range w {
+		if d.fuse {
+			x = d.forward(nameHidden, kernels.GEMM{Epilogue: kernels.Activate}, x, w[i], d.values)
+		} else {
+			x = d.Activate(d.Linear(x, w[i]))
+		}
+		d.outputs = append(d.outputs, x)
 	}
-	return d.forward(nameHidden, kernels.GEMM{Epilogue: kernels.Activate}, x, w, d.values)
+	d.launchChain()
+	return d.outputs
 }
 
 // forward is x·w with g's epilogue, of a kind.
@@ -196,8 +204,41 @@ func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
 	d.last.set(wrote...)
 }
 
-// gemm launches g.
+// gemm launches g, now or with the chain.
 func (d *Device) gemm(op string, g kernels.GEMM) {
+	if g.Epilogue != kernels.None && d.queue.Chains(g) {
+		if n := len(d.chain); n == kernels.MaxGroup || n > 0 && d.chain[n-1].C != g.A {
+			d.launchChain()
+		}
+		d.chain = append(d.chain, g)
+		return
+	}
+	d.launchChain()
 	g.Prefetch = d.last.prefetch(g)
 	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T, g.Rounded)
+}
+
+// launchChain launches the GEMMs that wait to be launched together, each of which reads the result of the one before,
+// unless the step has a fault.
+func (d *Device) launchChain() {
+	if len(d.chain) == 0 || d.err != nil {
+		return
+	}
+	d.launchGroup(gemmName(d.chain[0]), d.chain)
+	d.chain = d.chain[:0]
+}
+
+// launchGroup launches a group.
+func (d *Device) launchGroup(op string, group []kernels.GEMM) {
+	var wrote [2 * kernels.MaxGroup]uintptr
+	n := 0
+	for i := range group {
+		g := &group[i]
+		g.Prefetch, wrote[2*i], wrote[2*i+1] = d.last.prefetch(*g), g.C, g.Rounded
+		if i > 0 && g.A == group[i-1].C {
+			g.Prefetch &^= kernels.PrefetchA
+		}
+		n += g.M * g.N
+	}
+	d.launched(op, d.queue.GroupedGEMM(group), n, wrote[:2*len(group)]...)
 }

@@ -23,6 +23,8 @@ type Queue interface {
 	WantsTransposed(g kernels.GEMM) bool
 	// TakesStride reports whether GEMM and GroupedGEMM take g, a wgrad with a stride.
 	TakesStride(g kernels.GEMM) bool
+	// Chains reports whether GroupedGEMM takes g in a chain.
+	Chains(g kernels.GEMM) bool
 
 	Fill(dst uintptr, value byte, bytes int) error
 

@@ -238,7 +238,7 @@ func (r *ranks) update(p part, x Tensor, dy gradient) {
 	if r.queued++; r.queued < len(r.buckets[r.current].parts) {
 		return
 	}
-	d.launchGroup()
+	d.launchWgrads()
 	if d.err == nil {
 		d.keepErr("moving updates", r.move(r.current))
 	}

@@ -101,7 +101,7 @@ func testReduceOrder(t *testing.T, ranks int, symmetric bool, expected ordered) 
 		x, y := d.Gather(images, labels, indices, 0, 4)
 		inputs := []Tensor{x}
 		for _, one := range w[:4] {
-			x = d.Hidden(x, one)
+			x = d.Hidden(x, one)[0]
 			inputs = append(inputs, x)
 		}
 		dlogits, dx := d.Classifier(x, w[4], y, rows, 0)
@@ -365,7 +365,7 @@ func stepOf(t *testing.T, q Queue, c collective.Collective, widths ...int) (s st
 	x, y := d.Gather(images, labels, indices, 0, rows)
 	inputs := []Tensor{x}
 	for _, one := range w[:len(w)-1] {
-		x = d.Hidden(x, one)
+		x = d.Hidden(x, one)[0]
 		inputs = append(inputs, x)
 	}
 	dlogits, dx := d.Classifier(x, w[len(w)-1], y, results, 0)

@@ -38,6 +38,16 @@ bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
 bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
+double work(const Gemm &g) { return double(g.m) * g.n * g.k; }
+
+// chain_fits says whether a launch takes longer than the multiplications. With more of them other kernels are faster, but
+// not in float32 for up to 32 columns.
+bool chain_fits(const Gemm &g) {
+  const bool half = g.precision == KERNELS_BF16;
+  const int side = std::max(g.n, g.k);
+  return g.aligned() && !g.indices && !g.t && g.k > 0 && side <= CHAIN_SIDE && (work(g) <= (half ? 1 << 21 : 1 << 22) || (!half && side <= 32));
+}
+
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
 // low_tiles returns how many tiles of 64×32, those of low-tensorop, cover c.
@@ -112,8 +122,6 @@ bool bf16_low_fits(const Gemm &g) {
 constexpr double WARPGROUP_MIN_WORK = 2e8;
 constexpr int WARPGROUP_MIN_SIDE = 132;
 
-double work(const Gemm &g) { return double(g.m) * g.n * g.k; }
-
 // warpgroup_rows says whether forward or dgrad has enough rows for warpgroup MMA. Up to 64 rows other kernels read the
 // weights once as well, so the weights must be large. In 3xtf32 low-tensorop is as fast up to 127 rows, if its tiles
 // are one wave.
@@ -181,6 +189,9 @@ bool bf16_wgrads_enough(const Gemm *g, int count) {
 
 // Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
+    // Hidden layers of a narrow network, of all in one launch.
+    {"chain", FORWARD_DGRAD, ANY_FLOAT | BF16, CP_ASYNC, chain_fits, nullptr, chain},
+
     // --- float32 on the CUDA cores ---
 
     // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
@@ -202,7 +213,7 @@ const Row rows[] = {
     {"wgrad-tensorop-tma", ON_TN, TENSOR, TMA, wgrad_tensorop_tma_fits, nullptr, wgrad_tensorop_tma, small_wgrads_enough},
     {"wgrad-tensorop", ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Few columns, as of ten classes: k is split among warps, and of wgrads of a large batch among CTAs.
-    {"narrow-tensorop", ON_NN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow() && g.k > 32; }, tensorop_narrow},
+    {"narrow-tensorop", ON_NN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
     {"narrow-wgrad", ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, nullptr, tensorop_narrow_wgrads},
     // wgrads of a large batch and of many tiles, of all layers in one launch.
     {"wgrad-large", ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
@@ -212,8 +223,6 @@ const Row rows[] = {
     {"skinny-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {"pixels-simt", ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
-    // Many rows by tiny weights.
-    {"narrow-simt", ON_NN, TENSOR, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
     // Few rows by large weights, few tiles, and few columns.
     {"low-tensorop", FORWARD_DGRAD, TENSOR, CP_ASYNC, low_tensorop_fits, tensorop_low},
     {"thin-simt", FORWARD_DGRAD, TENSOR, NOTHING, [](const Gemm &g) { return aligned_values(g) && thin(g); }, simt},
@@ -366,6 +375,10 @@ int kernels_takes_stride(int precision, kernels_gemm_args p) {
   return std::any_of(std::begin(rows), std::end(rows), [&](const Row &row) { return fits(row, g) && (!row.enough || row.enough(&g, 1)); });
 }
 
+int kernels_chains(int precision, kernels_gemm_args p) {
+  return !check(precision, p) && p.layout != TN && has(CP_ASYNC) && p.epilogue != KERNELS_NONE && chain_fits(gemm_of(precision, p));
+}
+
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
   if (p.layout != NT || p.epilogue != KERNELS_ACTIVATE_BACKWARD || p.t || (precision == KERNELS_BF16) != (p.rounded != 0))
@@ -383,7 +396,10 @@ int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
 
 int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group) {
   if (group.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
-  for (int i = 0; i < group.count; i++)
-    if (group.gemms[i].layout != TN) return cudaErrorInvalidValue;
+  for (int i = 0; i < group.count; i++) {
+    const kernels_gemm_args &p = group.gemms[i], &before = group.gemms[std::max(i - 1, 0)];
+    const bool linked = i == 0 || (p.a == before.c && p.k == before.n && p.m == before.m);
+    if (p.layout != group.gemms[0].layout || (p.layout != TN && !(linked && kernels_chains(precision, p)))) return cudaErrorInvalidValue;
+  }
   return run_all(stream, precision, group.gemms, group.count);
 }

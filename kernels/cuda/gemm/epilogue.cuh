@@ -12,6 +12,7 @@
 //
 //   simt, tensorop      to a tile in shared memory, after the reduction of split-K (TileEpilogue)
 //   skinny              in registers, after the reduction of the warps' sums
+//   chain               in registers
 //   warpgroup           in registers; wgrad: red_add of delta
 //   bf16_warpgroup      in registers
 //   wgrad_*             in registers; by TMA: reduce-add of delta

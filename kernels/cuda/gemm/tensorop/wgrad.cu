@@ -39,11 +39,14 @@ struct Wgrad : Shape<TMA> {
 
   static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.m, M) * whole_pairs<N>(g.n); }
 
+  // lines returns how many k TMA loads at once. A wgrad of up to eight takes no longer than its weights do.
+  static __host__ __device__ int lines(const Gemm &g) { return g.k <= 8 ? 8 : K; }
+
   static int prepare(Params &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
     if constexpr (TMA) {
-      int code = U8 ? cudaSuccess : encode<2>(out.map[0], g.a, {{g.m, 1, A}, {g.k, g.m, K / 2}});
-      if (!code) code = encode<2>(out.map[1], g.b, {{g.n, 1, B}, {g.k, g.n, K}});
+      int code = U8 ? cudaSuccess : encode<2>(out.map[0], g.a, {{g.m, 1, A}, {g.k, g.m, lines(g) / 2}});
+      if (!code) code = encode<2>(out.map[1], g.b, {{g.n, 1, B}, {g.k, g.n, lines(g)}});
       return code ? code : encode<2>(out.map[2], g.c, {{g.n, 1, N}, {g.m, g.n, 16}});
     }
     return cudaSuccess;
@@ -65,7 +68,7 @@ struct Wgrad : Shape<TMA> {
   __device__ void load_a(int k0) {
     if constexpr (TMA && !U8) {
       if (threadIdx.x) return;
-      int half = K / 2 * cluster_ctarank();
+      int half = lines(p) / 2 * cluster_ctarank();
       tma_load_multicast(shared_a + half * A, p.map[0], m0, k0 + half, barrier);
     } else {
       constexpr int LINE = M / 4, APART = Base::THREADS / LINE;
@@ -84,7 +87,7 @@ struct Wgrad : Shape<TMA> {
   __device__ void load_b(int k0) {
     if constexpr (TMA) {
       if (threadIdx.x) return;
-      mbarrier_arrive_expect_tx(barrier, 4 * K * (B + (U8 ? 0 : A)));
+      mbarrier_arrive_expect_tx(barrier, 4 * lines(p) * (B + (U8 ? 0 : A)));
       tma_load(shared_b, p.map[1], n0, k0, barrier);
     } else {
       constexpr int LINE = N / 4, APART = 16;
@@ -128,8 +131,10 @@ struct Wgrad : Shape<TMA> {
       }
       const float *a = shared_a + t * A + 16 * warp + 2 * g, *b = shared_b + t * B;
       if (n0 >= p.n) continue;  // whole_pairs' padding
+      const int steps = p.k - k0 <= 8 ? 1 : K / 8;
 #pragma unroll(4)
-      for (int k = 0; k < K; k += 8) {
+      for (int step = 0; step < steps; step++) {
+        const int k = 8 * step;
         float fa[2][2], fb[NI][2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
