@@ -134,8 +134,8 @@
 //
 // Otherwise a Pool waits for all blocks that wait for other streams, searches every heap, and releases unused
 // chunks to make new ones. With virtual segments a request fails only if the chunks with live blocks, plus its own
-// pages, exceed the limit or the device. With malloc segments free memory in several segments does not help a
-// request that none of them fits.
+// pages, exceed the limit or the device. The less memory these leave, the shorter are new chunks, so that little of them
+// is free. With malloc segments free memory in several segments does not help a request that none of them fits.
 //
 // An Async trims the driver's pool and tries again. A Pool calls PoolOptions.OnOutOfMemory, which may free
 // caches of the program. If the request still fails, the [*OutOfMemoryError] says what was requested, held and
