@@ -104,20 +104,14 @@ def spread(gpus, tasks):
 # ---- parts: each puts its rows into the results, and returns whether all of it was measured
 
 
-def turns(names, count):
-    """Yields the number of each round and the names in an order that rotates."""
-    for i in range(count):
-        k = i % len(names)
-        yield i, names[k:] + names[:k]
-
-
 def rounds_of(args, task, jobs, gpu, count, about, save, **request):
     """Asks for the answers to a task by job and allocator, one for each round, and saves them after each; about describes
     one. An allocator that fails at a job is left out. In a round a process runs all jobs, since it takes seconds to load a
     job's kernels. Reports whether all allocators have answers of all jobs."""
     answers = {job: {allocator: [] for allocator in args.allocators} for job in jobs}
-    for turn, order in turns(args.allocators, count):
-        for allocator in order:
+    for turn in range(count):
+        k = turn % len(args.allocators)
+        for allocator in args.allocators[k:] + args.allocators[:k]:
             left = [job for job in jobs if allocator in answers[job]]
             try:
                 got = ask(args, gpu, allocator, task=task, jobs=left, **request) if left else {}

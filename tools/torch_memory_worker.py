@@ -104,10 +104,10 @@ def measure(torch, job, steps):
     return answer
 
 
-def attempt(function, *args, **more):
+def attempt(function, *args):
     """Returns what a function returns, or what failed."""
     try:
-        return function(*args, **more)
+        return function(*args)
     except Exception as err:  # PyTorch raises anything
         return {"failed": first_line(err)}
 

@@ -1,6 +1,7 @@
 package allocatortest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -87,25 +88,27 @@ func tooLarge(t *testing.T, s *suite) {
 	}
 }
 
+// refuses checks that Free of b fails with want.
+func (s *suite) refuses(what string, b allocator.Block, want error) {
+	s.t.Helper()
+	if err := s.Allocator.Free(b, s.Streams[0]); !errors.Is(err, want) {
+		s.t.Fatalf("Free of %s: %v, want %v", what, err, want)
+	}
+}
+
 func badBlocks(t *testing.T, s *suite) {
 	on := s.Streams[0]
-	wants := func(what string, b allocator.Block, want error) {
-		t.Helper()
-		if err := s.Allocator.Free(b, on); !errors.Is(err, want) {
-			t.Errorf("Free of %s: %v, want %v", what, err, want)
-		}
-	}
-	wants("the zero block", allocator.Block{}, allocator.ErrUnknownBlock)
-	wants("a made-up block", allocator.Block{Addr: 1 << 20, Size: 4}, allocator.ErrUnknownBlock)
+	s.refuses("the zero block", allocator.Block{}, allocator.ErrUnknownBlock)
+	s.refuses("a made-up block", allocator.Block{Addr: 1 << 20, Size: 4}, allocator.ErrUnknownBlock)
 	for _, bytes := range []int64{0, 100, 5 << 20} {
 		b := s.alloc(bytes, on)
 		moved := b
 		moved.Addr += allocator.Alignment
-		wants("a block with another address", moved, allocator.ErrUnknownBlock)
+		s.refuses("a block with another address", moved, allocator.ErrUnknownBlock)
 		s.free(b, on)
-		wants("a freed block", b, allocator.ErrDoubleFree)
+		s.refuses("a freed block", b, allocator.ErrDoubleFree)
 		again := s.alloc(bytes, on)
-		wants("a freed block whose memory is in use", b, allocator.ErrDoubleFree)
+		s.refuses("a freed block whose memory is in use", b, allocator.ErrDoubleFree)
 		s.free(again, on)
 	}
 	if got := s.Allocator.Stats(); got.Allocated != 0 || got.Allocs != got.Frees {
@@ -126,23 +129,17 @@ func foreignBlocks(t *testing.T, s *suite, open func(t *testing.T) *Env) {
 			s.must(s.Fill(mine[i], on, byte(i)))
 		}
 	}
-	refused := func(what string, b allocator.Block) {
-		t.Helper()
-		if err := s.Allocator.Free(b, on); !errors.Is(err, allocator.ErrUnknownBlock) {
-			t.Fatalf("Free of %s: %v, want ErrUnknownBlock", what, err)
-		}
-	}
 	before := s.Allocator.Stats()
 	for i, b := range theirs {
-		refused("another allocator's block", b)
-		refused("a block that another allocator may have at the same address", allocator.Block{Addr: mine[i].Addr, Size: mine[i].Size})
+		s.refuses("another allocator's block", b, allocator.ErrUnknownBlock)
+		s.refuses("a block that another allocator may have at the same address", allocator.Block{Addr: mine[i].Addr, Size: mine[i].Size}, allocator.ErrUnknownBlock)
 		if r, ok := allocator.As[allocator.StreamRecorder](s.Allocator); ok {
 			if err := r.RecordStream(b, s.Streams[1]); !errors.Is(err, allocator.ErrUnknownBlock) && !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("RecordStream of another allocator's block: %v, want ErrUnknownBlock", err)
 			}
 		}
 		other.free(b, other.Streams[0])
-		refused("a block that another allocator has freed", b)
+		s.refuses("a block that another allocator has freed", b, allocator.ErrUnknownBlock)
 	}
 	if now := s.Allocator.Stats(); now.Allocs != before.Allocs || now.Frees != before.Frees || now.Allocated != before.Allocated || len(s.Allocator.Live()) != len(mine) {
 		t.Errorf("after failed frees: %+v, before %+v; %d blocks handed out, want %d", now, before, len(s.Allocator.Live()), len(mine))
@@ -162,12 +159,7 @@ func foreignBlocks(t *testing.T, s *suite, open func(t *testing.T) *Env) {
 func checkDisjoint(t *testing.T, blocks []allocator.Block) {
 	t.Helper()
 	sorted := slices.Clone(blocks)
-	slices.SortFunc(sorted, func(a, b allocator.Block) int {
-		if a.Addr < b.Addr {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(sorted, func(a, b allocator.Block) int { return cmp.Compare(a.Addr, b.Addr) })
 	for i := 1; i < len(sorted); i++ {
 		a, b := sorted[i-1], sorted[i]
 		if a.Addr+uintptr(max(a.Size, 1)) > b.Addr {

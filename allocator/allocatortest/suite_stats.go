@@ -140,8 +140,8 @@ func leak(t *testing.T, s *suite) {
 	s.free(s.alloc(77, s.Streams[0]), s.Streams[0])
 	s.sync()
 	err := s.Allocator.Close()
-	var e *allocator.LeakError
-	if !errors.As(err, &e) {
+	e, leaked := errors.AsType[*allocator.LeakError](err)
+	if !leaked {
 		t.Fatalf("Close with blocks handed out: %v, want a LeakError", err)
 	}
 	want := []allocator.TagBytes{{Tag: t.Name(), Blocks: 3, Bytes: 3000}, {Tag: "bias", Blocks: 1, Bytes: 50}}
@@ -159,8 +159,7 @@ func closed(t *testing.T, s *suite) {
 	b := s.alloc(100, on)
 	s.sync()
 	before := s.Allocator.Stats()
-	var e *allocator.LeakError
-	if err := s.Allocator.Close(); !errors.As(err, &e) {
+	if err := s.Allocator.Close(); !errors.As(err, new(*allocator.LeakError)) {
 		t.Errorf("Close: %v, want a LeakError", err)
 	}
 	for what, err := range map[string]error{

@@ -12,14 +12,19 @@ import (
 // The cases of the suite on the order of work: on one stream, on several, and on several
 // goroutines.
 
+// held is a block that is handed out, and its stream.
+type held struct {
+	b  allocator.Block
+	on allocator.Stream
+}
+
 // contents fills each block with its number and reads it back before it frees the block,
 // among random sizes, frees and trims.
 func contents(t *testing.T, s *suite) {
 	const steps, most = 10000, 64 << 10
 	r := rand.New(rand.NewPCG(1, 2))
 	type filled struct {
-		b  allocator.Block
-		on allocator.Stream
+		held
 		id byte
 	}
 	var blocks []filled
@@ -38,7 +43,7 @@ func contents(t *testing.T, s *suite) {
 		switch k := r.IntN(100); {
 		case k < 55 && len(blocks) < 200:
 			on := s.Streams[r.IntN(len(s.Streams))]
-			f := filled{s.alloc(r.Int64N(most), on), on, byte(step)}
+			f := filled{held{s.alloc(r.Int64N(most), on), on}, byte(step)}
 			if s.Fill != nil {
 				s.must(s.Fill(f.b, f.on, f.id))
 			}
@@ -94,10 +99,6 @@ func steadyState(t *testing.T, s *suite) {
 // orders them.
 func acrossStreams(t *testing.T, s *suite) {
 	r := rand.New(rand.NewPCG(3, 4))
-	type held struct {
-		b  allocator.Block
-		on allocator.Stream
-	}
 	var blocks []held
 	for range 2000 {
 		if on := s.Streams[r.IntN(len(s.Streams))]; len(blocks) < 30 && r.IntN(5) < 3 {
@@ -174,11 +175,7 @@ func Churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) 
 // handedOver frees blocks of other goroutines.
 func handedOver(t *testing.T, s *suite) {
 	const producers, each = 4, 300
-	type handed struct {
-		b  allocator.Block
-		on allocator.Stream
-	}
-	blocks := make(chan handed, 16)
+	blocks := make(chan held, 16)
 	errs := make(chan error, producers)
 	var wg sync.WaitGroup
 	for w := range producers {
@@ -190,7 +187,7 @@ func handedOver(t *testing.T, s *suite) {
 					errs <- err
 					return
 				}
-				blocks <- handed{b, on}
+				blocks <- held{b, on}
 			}
 		})
 	}

@@ -1,13 +1,13 @@
 package cudadriver
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"slices"
 	"syscall"
 )
 
@@ -16,20 +16,17 @@ func sendParts(c *net.UnixConn, h header, parts []Part, export func(pages uintpt
 	if _, err := c.Write(h.encode()); err != nil {
 		return err
 	}
-	first := true
-	for batch := range slices.Chunk(parts, maxDescriptors) {
-		if !first {
-			// The kernel limits how many descriptors are under way.
-			if _, err := io.ReadFull(c, make([]byte, len(more))); err != nil {
-				return fmt.Errorf("the receiver wants no more: %w", err)
-			}
-		}
-		first = false
-		if err := sendBatch(c, batch, export); err != nil {
+	for len(parts) > maxDescriptors {
+		if err := sendBatch(c, parts[:maxDescriptors], export); err != nil {
 			return err
 		}
+		parts = parts[maxDescriptors:]
+		// The kernel limits how many descriptors are under way.
+		if _, err := io.ReadFull(c, make([]byte, len(more))); err != nil {
+			return fmt.Errorf("the receiver wants no more: %w", err)
+		}
 	}
-	return nil
+	return sendBatch(c, parts, export)
 }
 
 // more is what a receiver answers to a batch, other than the last.
@@ -37,7 +34,7 @@ var more = []byte{1}
 
 func sendBatch(c *net.UnixConn, batch []Part, export func(pages uintptr) (fd int, err error)) (err error) {
 	fds := make([]int, 0, len(batch))
-	defer func() { err = first(err, closeAll(fds)) }()
+	defer func() { err = cmp.Or(err, closeAll(fds)) }()
 	var sizes []byte
 	var refused error
 	for _, p := range batch {
@@ -55,7 +52,7 @@ func sendBatch(c *net.UnixConn, batch []Part, export func(pages uintptr) (fd int
 	if err == nil {
 		_, err = c.Write(sizes[n:])
 	}
-	return first(refused, err)
+	return cmp.Or(refused, err)
 }
 
 // receiveParts receives what sendParts sends. It calls begin with the header and accept with each
@@ -95,7 +92,7 @@ func receiveParts(c *net.UnixConn, begin func(header) error,
 // receiveBatch receives n parts.
 func receiveBatch(c *net.UnixConn, n int, accept func(fd int, bytes int64) error) (err error) {
 	var fds []int
-	defer func() { err = first(err, closeAll(fds)) }()
+	defer func() { err = cmp.Or(err, closeAll(fds)) }()
 	sizes, control := make([]byte, 8*n), make([]byte, syscall.CmsgSpace(4*maxDescriptors))
 	for got := 0; got < len(sizes); {
 		k, controls, _, _, err := c.ReadMsgUnix(sizes[got:], control)
@@ -132,7 +129,7 @@ func descriptors(control []byte) (fds []int, err error) {
 			continue
 		}
 		rights, bad := syscall.ParseUnixRights(&m)
-		fds, err = append(fds, rights...), first(err, bad)
+		fds, err = append(fds, rights...), cmp.Or(err, bad)
 	}
 	return fds, err
 }
@@ -140,16 +137,8 @@ func descriptors(control []byte) (fds []int, err error) {
 func closeAll(fds []int) (err error) {
 	for _, fd := range fds {
 		if bad := syscall.Close(fd); bad != nil && !errors.Is(bad, syscall.EINTR) {
-			err = first(err, os.NewSyscallError("close", bad))
+			err = cmp.Or(err, os.NewSyscallError("close", bad))
 		}
 	}
 	return err
-}
-
-// first returns the first error.
-func first(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }

@@ -2,6 +2,7 @@ package cudadriver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -153,7 +154,7 @@ func receive(t testing.TB, open func(uintptr) (int, error), pieces ...piece) (si
 			var fds []int
 			for i := range p.fds {
 				fd, err := open(uintptr(i))
-				bad = first(bad, err)
+				bad = cmp.Or(bad, err)
 				fds = append(fds, fd)
 			}
 			var rights []byte
@@ -162,7 +163,7 @@ func receive(t testing.TB, open func(uintptr) (int, error), pieces ...piece) (si
 			}
 			// This fails if the receiver has closed the connection.
 			_, _, _ = a.WriteMsgUnix(p.data, rights, nil)
-			bad = first(bad, closeAll(fds))
+			bad = cmp.Or(bad, closeAll(fds))
 		}
 		_ = a.CloseWrite()
 		sent <- bad

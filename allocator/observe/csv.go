@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 )
 
@@ -63,29 +62,4 @@ func (t *table) cut() bool {
 	return errors.Is(err, io.EOF) && t.in.last != '\n'
 }
 
-func (t *table) has(column string) bool {
-	_, ok := t.columns[column]
-	return ok
-}
-
-// column returns the index of a column.
-func (t *table) column(name string) (int, error) {
-	if i, ok := t.columns[name]; ok {
-		return i, nil
-	}
-	return 0, fmt.Errorf("has no column %s", name)
-}
-
 func (t *table) field(column int) string { return strings.TrimSpace(t.record[column]) }
-
-// wrong adds the line to err.
-func (t *table) wrong(err error) error { return fmt.Errorf("line %d: %w", t.line, err) }
-
-// parseSize reads a number of bytes.
-func parseSize(s string) (int64, error) {
-	bytes, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || bytes < 0 {
-		return 0, fmt.Errorf("%.40q is not a size", s)
-	}
-	return bytes, nil
-}

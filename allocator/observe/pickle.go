@@ -106,13 +106,6 @@ func (p *pickler) list(n int, member func(i int)) {
 	}
 }
 
-// pair writes a tuple of two numbers.
-func (p *pickler) pair(a, b int64) {
-	p.int(a)
-	p.int(b)
-	p.out.WriteByte(opTuple2)
-}
-
 // number and word write a member of a dict.
 func (p *pickler) number(key string, n int64) {
 	p.text(key)

@@ -94,7 +94,7 @@ func readCSV(r io.Reader) (*Requests, error) {
 		}
 		t.columns[name] = i
 	}
-	if !t.has("Action") {
+	if _, ok := t.columns["Action"]; !ok {
 		return nil, fmt.Errorf("%w: the first line has no column Action", errUnreadable)
 	}
 	return readRMM(t)

@@ -22,16 +22,13 @@ const rmmHeader = "Thread,Time,Action,Pointer,Size,Stream"
 func readRMM(t *table) (*Requests, error) {
 	var at [4]int
 	for i, name := range []string{"Action", "Pointer", "Size", "Stream"} {
-		var err error
-		if at[i], err = t.column(name); err != nil {
-			return nil, fmt.Errorf("%w: the first line must be %s", err, rmmHeader)
+		var known bool
+		if at[i], known = t.columns[name]; !known {
+			return nil, fmt.Errorf("has no column %s: the first line must be %s", name, rmmHeader)
 		}
 	}
 	b := newBuilder()
-	tag := -1
-	if t.has("Tag") {
-		tag = t.columns["Tag"]
-	}
+	tag, tagged := t.columns["Tag"]
 	note := func(said string) (*Requests, error) {
 		b.requests.notes = append(b.requests.notes, fmt.Sprintf(said, t.line))
 		return b.done()
@@ -47,11 +44,11 @@ func readRMM(t *table) (*Requests, error) {
 			return note("another log begins on line %d and is left out")
 		case err == nil:
 			var r request
-			if tag >= 0 {
+			if tagged {
 				r.tag = b.tag(t.field(tag), Uncategorized)
 			}
 			if err = b.addRMM(r, t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
-				err = t.wrong(err)
+				err = fmt.Errorf("line %d: %w", t.line, err)
 			}
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) { // of a gzip
@@ -78,8 +75,8 @@ func (b *builder) addRMM(r request, action, pointer, size, stream string) (err e
 	if r.stream, err = parseHandle(stream); err != nil {
 		return fmt.Errorf("%.40q is not a stream", stream)
 	}
-	if r.bytes, err = parseSize(size); err != nil {
-		return err
+	if r.bytes, err = strconv.ParseInt(size, 10, 64); err != nil || r.bytes < 0 {
+		return fmt.Errorf("%.40q is not a size", size)
 	}
 	switch action {
 	case "allocate":

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 )
 
@@ -171,13 +170,7 @@ func allReduces(s *source) string {
 	const file = "allreduce_h200.csv"
 	memories := []string{"cudaMalloc", "cudaMallocAsync", "pool, malloc segments", "pool, virtual segments", "pool, registered segments", "ncclMemAlloc", "ncclMemAlloc, window", "pool, segments are windows"}
 	rows := [][]string{append([]string{"µs"}, memories...)}
-	var counts []string // of GPUs; the first file had none
-	for _, r := range s.records(file) {
-		if !slices.Contains(counts, r["ranks"]) {
-			counts = append(counts, r["ranks"])
-		}
-	}
-	for _, ranks := range counts {
+	for _, ranks := range s.values(file, "ranks", nil) { // numbers of GPUs; the first file had none
 		for _, size := range []string{"4 B", "64 KiB", "1 MiB", "4 MiB", "9667 KiB", "16 MiB", "64 MiB", "256 MiB"} {
 			row := []string{size}
 			if ranks != "" {

@@ -67,14 +67,12 @@ func scaledTrainings(s *source) (all []scaled, most int) {
 	return all, most
 }
 
-// few reports whether a training was measured too seldom for a picture.
-func few(c scaled) bool { return len(c.weak)+len(c.strong) < 2 }
-
 // drawRanks draws the efficiency of trainings on several GPUs, and that of the model of package scaling, for a host of
 // eight.
 func drawRanks(w io.Writer, s *source) error {
 	all, most := scaledTrainings(s)
-	all, most = slices.DeleteFunc(all, few), max(most, 8)
+	all = slices.DeleteFunc(all, func(c scaled) bool { return len(c.weak)+len(c.strong) < 2 }) // measured too seldom
+	most = max(most, 8)
 	picture := chart.Picture{
 		Title:    "Efficiency of several GPUs: images a second, over those of as many times one GPU",
 		Subtitle: plotstyle.Origin(s.notes(scalingFile), scalingFile, true) + ". Points: measured. Lines: a model of bytes and latency",

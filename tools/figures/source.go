@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -91,6 +92,16 @@ func (k key) of(record map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// values returns the values that a column has in the records that k selects, each once.
+func (s *source) values(name, column string, k key) (values []string) {
+	for _, record := range s.records(name) {
+		if value := record[column]; k.of(record) && !slices.Contains(values, value) {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // number returns a column of the only record that k selects, or NaN if there is none.

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"mlpool/internal/plotstyle"
@@ -97,10 +96,6 @@ func (j job) row(cell func(kind string) string) []string {
 	return row
 }
 
-func (j job) epochRow(s *source) []string {
-	return j.row(func(kind string) string { return digits(j.of(s, kind, "median_ms"), 3) })
-}
-
 func (j job) hostRow(s *source) []string {
 	return j.row(func(kind string) string { return digits(j.of(s, kind, "in_allocator_us_per_step"), 2) })
 }
@@ -168,7 +163,8 @@ func trainings(s *source) string {
 		{"2048×64, graph, tf32", wide, "graph", "tf32"},
 		{"2048×64, graph, bf16", wide, "graph", bf16},
 	} {
-		if rows = append(rows, j.epochRow(s)); i == 0 {
+		rows = append(rows, j.row(func(kind string) string { return digits(j.of(s, kind, "median_ms"), 3) }))
+		if i == 0 {
 			j.name = "– in the allocator, µs a step of 9 allocations"
 			rows = append(rows, j.hostRow(s))
 			j.name = "– reserved / allocated, MiB, peak"
@@ -200,12 +196,10 @@ func numerics(s *source) string {
 func toolkits(s *source) string {
 	const file = "toolkits_h200.csv"
 	head := []string{"width × batch, precision"}
-	var names []string
 	var rows [][]string
-	for _, r := range s.records(file) {
-		if name := r["build"]; !slices.Contains(names, name) {
-			names, head = append(names, name), append(head, "CUDA "+name)
-		}
+	names := s.values(file, "build", nil)
+	for _, name := range names {
+		head = append(head, "CUDA "+name)
 	}
 	for _, r := range s.records(file) {
 		if r["build"] != names[0] {

@@ -63,19 +63,9 @@ func torchRanked(s *source, part, job, allocator, measure string, n int) string 
 
 // jobsOf lists the jobs of a part that were measured.
 func jobsOf(s *source, part string) []string {
-	jobs := jobsIn(s, part)
+	jobs := s.values(torchFile, "job", key{"part", part})
 	if len(jobs) == 0 {
 		s.fail("%s: no record of %s", torchFile, part)
-	}
-	return jobs
-}
-
-// jobsIn is jobsOf for a part that the file may lack.
-func jobsIn(s *source, part string) (jobs []string) {
-	for _, r := range s.records(torchFile) {
-		if r["part"] == part && !slices.Contains(jobs, r["job"]) {
-			jobs = append(jobs, r["job"])
-		}
 	}
 	return jobs
 }
@@ -180,7 +170,7 @@ func torchMore(s *source) string {
 		{"host", "The host's time for an allocation and its free, less that for a tensor without memory:", [][2]string{{"us", "µs"}}},
 		{"copies", "Copies of eight new tensors to another GPU and back, from the third step on:", [][2]string{{"step_ms", "ms"}}},
 	} {
-		jobs := jobsIn(s, p.part)
+		jobs := s.values(torchFile, "job", key{"part", p.part})
 		if len(jobs) == 0 {
 			continue
 		}

@@ -27,6 +27,7 @@ import concurrent.futures
 import datetime
 import gzip
 import heapq
+import itertools
 import json
 import os
 import random
@@ -89,20 +90,12 @@ def rows_of(entries):
 def peak_reserved(entries):
     """Returns the peak bytes of the segments in the entries."""
     signs = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-    held = peak = 0
-    for entry in entries:
-        held += signs.get(entry["action"], 0) * entry["size"]
-        peak = max(peak, held)
-    return peak
+    return max(itertools.accumulate((signs.get(entry["action"], 0) * entry["size"] for entry in entries), initial=0))
 
 
 def peak_requested(rows):
     """Returns the peak bytes of live requests."""
-    held = peak = 0
-    for row in rows:
-        held += row.size if row.action == "allocate" else -row.size
-        peak = max(peak, held)
-    return peak
+    return max(itertools.accumulate((row.size if row.action == "allocate" else -row.size for row in rows), initial=0))
 
 
 def trace_bytes(facts, rows, later):
@@ -119,9 +112,8 @@ def trace_bytes(facts, rows, later):
 def start(seed, settings):
     """Returns torch, ready for a job. It must be the first use of torch in the process,
     since torch reads the allocator settings only once. Empty settings are the defaults."""
-    for name in SETTINGS:
-        if settings:
-            os.environ[name] = settings
+    if settings:
+        os.environ |= dict.fromkeys(SETTINGS, settings)
     common.need("torch")
     import torch
 

@@ -1,8 +1,6 @@
 package fake
 
-import (
-	"slices"
-)
+import "slices"
 
 // asyncPool is the state of the AsyncDriver. It hands out freed blocks again, whole, to
 // streams that are ordered after the free.
@@ -22,12 +20,12 @@ type freedBlock struct {
 const asyncUnit = 512
 
 // enterPool is enter for calls of the pool, which must not be closed.
-func (f *Device) enterPool(c call, args ...uintptr) error {
-	if err := f.enter(c, args...); err != nil {
+func (f *Device) enterPool(name string, args ...uintptr) error {
+	if err := f.enter(name, args...); err != nil {
 		return err
 	}
 	if f.async.closed {
-		return f.fault("%s on a closed pool", c)
+		return f.fault("%s on a closed pool", name)
 	}
 	return nil
 }
@@ -35,7 +33,7 @@ func (f *Device) enterPool(c call, args ...uintptr) error {
 // MallocAsync implements allocator.AsyncDriver.
 func (f *Device) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
 	defer f.mu.Unlock()
-	if err := f.enterPool(callMallocAsync, uintptr(bytes), s); err != nil {
+	if err := f.enterPool("MallocAsync", uintptr(bytes), s); err != nil {
 		return 0, err
 	}
 	i, err := f.slot("MallocAsync", s)
@@ -72,7 +70,7 @@ func (p *asyncPool) again(bytes int64, seen, host clock) uintptr {
 // FreeAsync implements allocator.AsyncDriver.
 func (f *Device) FreeAsync(addr, s uintptr) error {
 	defer f.mu.Unlock()
-	if err := f.enterPool(callFreeAsync, addr, s); err != nil {
+	if err := f.enterPool("FreeAsync", addr, s); err != nil {
 		return err
 	}
 	i, err := f.slot("FreeAsync", s)
@@ -91,7 +89,7 @@ func (f *Device) FreeAsync(addr, s uintptr) error {
 // PoolReserved implements allocator.AsyncDriver.
 func (f *Device) PoolReserved() (current, peak int64, err error) {
 	defer f.mu.Unlock()
-	if err := f.enterPool(callPoolReserved); err != nil {
+	if err := f.enterPool("PoolReserved"); err != nil {
 		return 0, 0, err
 	}
 	return f.async.reserved, f.async.peak, nil
@@ -100,7 +98,7 @@ func (f *Device) PoolReserved() (current, peak int64, err error) {
 // ResetPoolPeak implements allocator.AsyncDriver.
 func (f *Device) ResetPoolPeak() error {
 	defer f.mu.Unlock()
-	if err := f.enterPool(callResetPoolPeak); err != nil {
+	if err := f.enterPool("ResetPoolPeak"); err != nil {
 		return err
 	}
 	f.async.peak = f.async.reserved
@@ -111,7 +109,7 @@ func (f *Device) ResetPoolPeak() error {
 // device instead keeps blocks with unfinished work.
 func (f *Device) TrimPool(keep int64) error {
 	defer f.mu.Unlock()
-	if err := f.enterPool(callTrimPool, uintptr(keep)); err != nil {
+	if err := f.enterPool("TrimPool", uintptr(keep)); err != nil {
 		return err
 	}
 	return f.trim(keep)
@@ -134,7 +132,7 @@ func (f *Device) trim(keep int64) (err error) {
 // ClosePool implements allocator.AsyncDriver.
 func (f *Device) ClosePool() error {
 	defer f.mu.Unlock()
-	if err := f.enterPool(callClosePool); err != nil {
+	if err := f.enterPool("ClosePool"); err != nil {
 		return err
 	}
 	if n := len(f.async.blocks); n > 0 {

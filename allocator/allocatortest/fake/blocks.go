@@ -44,7 +44,7 @@ func (f *memory) lose(o Owner, bytes int64) {
 	f.forget(o)
 }
 
-// forget recycles the record of o if nothing needs it.
+// forget recycles the record of o if it owns nothing and is no block.
 func (f *memory) forget(o Owner) {
 	if r := &f.records[o]; o > 0 && r.bytes == 0 && r.state == gone {
 		delete(f.owners, r.user)
@@ -222,14 +222,8 @@ func (f *memory) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 		f.records[o].user = owner
 		f.owners[owner] = o
 	}
-	return f.passing(o, f.touch("use", addr, bytes, i, o))
-}
-
-// passing returns err after work of o, whose record ends if it owns nothing.
-func (f *memory) passing(o Owner, err error) error {
-	if f.records[o].bytes == 0 {
-		f.forget(o)
-	}
+	err = f.touch("use", addr, bytes, i, o)
+	f.forget(o)
 	return err
 }
 

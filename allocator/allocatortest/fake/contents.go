@@ -1,8 +1,6 @@
 package fake
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // A content is a repeated word, or written data.
 type content struct {
@@ -19,17 +17,6 @@ func (c content) at(place int64) byte {
 	return byte(c.word >> (8 * (place % 4)))
 }
 
-// appendTo appends the bytes from lo to hi.
-func (c content) appendTo(got []byte, lo, hi int64) []byte {
-	if c.data != nil {
-		return append(got, c.data[lo-c.written:hi-c.written]...)
-	}
-	for ; lo < hi; lo++ {
-		got = append(got, c.at(lo))
-	}
-	return got
-}
-
 // Read returns a copy of the bytes at a range of addresses. They are 0 before
 // anything is written.
 func (f *memory) Read(addr uintptr, n int64) ([]byte, error) {
@@ -42,7 +29,9 @@ func (f *memory) Read(addr uintptr, n int64) ([]byte, error) {
 	got := make([]byte, 0, n)
 	for _, p := range parts {
 		for piece := range p.memory.contents.over(p.lo, p.hi) {
-			got = piece.value.appendTo(got, piece.lo, piece.hi)
+			for at := piece.lo; at < piece.hi; at++ {
+				got = append(got, piece.value.at(at))
+			}
 		}
 	}
 	return got, nil
@@ -82,34 +71,40 @@ func (f *memory) Set(addr uintptr, value byte, n int64) error {
 }
 
 // Other returns how many of n bytes at addr are not value.
-func (f *memory) Other(addr uintptr, value byte, n int64) (others int64, err error) {
+func (f *memory) Other(addr uintptr, value byte, n int64) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	parts, ok := f.parts(addr, n)
 	if !ok {
 		return 0, f.fault("%d bytes at %#x are read, of which some are not allocated", n, addr)
 	}
-	want := repeated(value)
+	return differing(parts, repeated(value), 1), nil
+}
+
+// differing returns how many units of unit bytes of parts are not as in want.
+func differing(parts []part, want content, unit int64) (n int64) {
 	for _, p := range parts {
+		last := int64(-1) // unit that differs
 		for piece := range p.memory.contents.over(p.lo, p.hi) {
 			if piece.value.data == nil && piece.value.word == want.word {
 				continue
 			}
 			for i := piece.lo; i < piece.hi; i++ {
-				if piece.value.at(i) != value {
-					others++
+				if i/unit != last && piece.value.at(i) != want.at(i) {
+					last = i / unit
+					n++
 				}
 			}
 		}
 	}
-	return others, nil
+	return n
 }
 
 // Fill implements allocator.Filler. It is work on the memory, and must be ordered after all
 // earlier work there.
 func (f *memory) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
 	defer f.mu.Unlock()
-	if err := f.words(callFill, addr, bytes, s); err != nil {
+	if err := f.words("Fill", addr, bytes, s); err != nil {
 		return err
 	}
 	parts, _ := f.parts(addr, bytes) // words found them
@@ -121,9 +116,9 @@ func (f *memory) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error 
 
 // Differing implements allocator.Filler. It must be ordered as a Fill. The host waits for
 // it, so that later work need not be ordered after it.
-func (f *memory) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n int64, err error) {
+func (f *memory) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (int64, error) {
 	defer f.mu.Unlock()
-	if err := f.words(callDiffering, addr, bytes, s); err != nil {
+	if err := f.words("Differing", addr, bytes, s); err != nil {
 		return 0, err
 	}
 	i, err := f.slot("Differing", s)
@@ -131,37 +126,24 @@ func (f *memory) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (
 		return 0, err
 	}
 	f.learn(f.streams[i].seen)
-	want := content{word: value}
 	parts, _ := f.parts(addr, bytes)
-	for _, p := range parts {
-		last := int64(-1) // word that differs
-		for piece := range p.memory.contents.over(p.lo, p.hi) {
-			if piece.value.data == nil && piece.value.word == value {
-				continue
-			}
-			for i := piece.lo; i < piece.hi; i++ {
-				if i/4 != last && piece.value.at(i) != want.at(i) {
-					last = i / 4
-					n++
-				}
-			}
-		}
-	}
-	return n, nil
+	return differing(parts, content{word: value}, 4), nil
 }
 
-// words queues the work of call c of a Filler.
-func (f *memory) words(c call, addr uintptr, bytes int64, s uintptr) error {
-	if err := f.enter(c, addr, uintptr(bytes), s); err != nil {
+// words queues the work of a call of a Filler.
+func (f *memory) words(name string, addr uintptr, bytes int64, s uintptr) error {
+	if err := f.enter(name, addr, uintptr(bytes), s); err != nil {
 		return err
 	}
 	if addr%4 != 0 || bytes%4 != 0 || bytes <= 0 {
-		return f.fault("%s of %d bytes at %#x, which are not words", c, bytes, addr)
+		return f.fault("%s of %d bytes at %#x, which are not words", name, bytes, addr)
 	}
-	i, err := f.slot(c.String(), s)
+	i, err := f.slot(name, s)
 	if err != nil {
 		return err
 	}
 	o := f.own(addr, bytes, gone)
-	return f.passing(o, f.touch(c.String(), addr, bytes, i, o))
+	err = f.touch(name, addr, bytes, i, o)
+	f.forget(o)
+	return err
 }

@@ -43,7 +43,7 @@ type core struct {
 	chance    Chance
 	frozen    bool // nothing happens at random
 
-	calls    [callCount]int
+	calls    map[string]int // by method
 	failAt   int
 	failName string
 	before   atomic.Pointer[func(name string)]
@@ -95,8 +95,8 @@ func (f *core) Injected() int {
 func (f *core) Calls(names ...string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for c, calls := range f.calls {
-		if len(names) == 0 || slices.Contains(names, call(c).String()) {
+	for name, calls := range f.calls {
+		if len(names) == 0 || slices.Contains(names, name) {
 			n += calls
 		}
 	}
@@ -107,39 +107,39 @@ func (f *core) Calls(names ...string) (n int) {
 // that it makes calls it too.
 func (f *core) Before(before func(name string)) { f.before.Store(&before) }
 
-// enter locks f, counts and logs call c, and may make it fail. The caller unlocks f.
-func (f *core) enter(c call, args ...uintptr) error {
+// enter locks f, counts and logs a call, and may make it fail. The caller unlocks f.
+func (f *core) enter(name string, args ...uintptr) error {
 	if before := f.before.Load(); before != nil {
-		(*before)(c.String())
+		(*before)(name)
 	}
 	f.mu.Lock()
-	f.calls[c]++
-	if f.chance.Concurrent && f.calls[c]%8 == 0 { // an allocator is in the middle of something
+	f.calls[name]++
+	if f.chance.Concurrent && f.calls[name]%8 == 0 { // an allocator is in the middle of something
 		f.mu.Unlock()
 		runtime.Gosched()
 		f.mu.Lock()
 	}
 	if f.chance.Log != nil {
-		f.note("%s", c)
+		f.note("%s", name)
 		for _, a := range args { // args itself must not escape
 			f.note("%#x", a)
 		}
 	}
-	if f.failAt > 0 && (f.failName == "" || f.failName == c.String()) {
+	if f.failAt > 0 && (f.failName == "" || f.failName == name) {
 		if f.failAt--; f.failAt == 0 {
-			f.failed = c.String()
-			return fmt.Errorf("%s: %w", c, ErrInjected)
+			f.failed = name
+			return fmt.Errorf("%s: %w", name, ErrInjected)
 		}
 	}
 	if f.chance.FailOneIn == 0 {
 		return nil
 	}
-	return f.byChance(c)
+	return f.byChance(name)
 }
 
-// byChance returns the error of call c if it fails at random.
-func (f *core) byChance(c call) error {
-	filler := c == callFill || c == callDiffering
+// byChance returns the error of a call if it fails at random.
+func (f *core) byChance(name string) error {
+	filler := name == "Fill" || name == "Differing"
 	switch {
 	case f.frozen || filler && f.chance.Concurrent || f.chance.Random.IntN(f.chance.FailOneIn) > 0:
 		return nil
@@ -151,7 +151,7 @@ func (f *core) byChance(c call) error {
 	}
 	f.injected++
 	f.note("fails")
-	return fmt.Errorf("%s: %w", c, ErrInjected)
+	return fmt.Errorf("%s: %w", name, ErrInjected)
 }
 
 // note writes to the log.

@@ -12,7 +12,7 @@ type Device struct {
 // New returns a device of total bytes of memory, with pages of 2 MiB.
 func New(total int64) *Device {
 	f := &Device{}
-	f.destroyed = map[uintptr]bool{}
+	f.calls, f.destroyed = map[string]int{}, map[uintptr]bool{}
 	f.total, f.page, f.next, f.lowest = total, defaultPage, 1<<32, 1<<62
 	f.extents, f.taken = map[uintptr]*extent{}, map[uintptr]int64{}
 	f.records, f.owners = make([]record, 1), map[uint64]Owner{}

@@ -3,7 +3,7 @@ package fake
 // NewEvent implements allocator.Driver.
 func (f *order) NewEvent() (uintptr, error) {
 	defer f.mu.Unlock()
-	if err := f.enter(callNewEvent); err != nil {
+	if err := f.enter("NewEvent"); err != nil {
 		return 0, err
 	}
 	f.existing++
@@ -14,10 +14,13 @@ func (f *order) NewEvent() (uintptr, error) {
 	return uintptr(len(f.events)), nil
 }
 
-// event returns the event e of call c.
-func (f *order) event(c call, e uintptr) (*event, error) {
+// enterEvent is enter for calls on event e, which it returns. An Unchecked device keeps no event.
+func (f *order) enterEvent(name string, e uintptr, args ...uintptr) (*event, error) {
+	if err := f.enter(name, args...); err != nil || f.unchecked {
+		return nil, err
+	}
 	if e == 0 || e > uintptr(len(f.events)) || !f.events[e-1].exists {
-		return nil, f.fault("%s of event %d, which does not exist", c, e)
+		return nil, f.fault("%s of event %d, which does not exist", name, e)
 	}
 	return &f.events[e-1], nil
 }
@@ -28,10 +31,7 @@ func (f *order) RecordEvent(e, s uintptr) error {
 		return nil
 	}
 	defer f.mu.Unlock()
-	if err := f.enter(callRecordEvent, e, s); err != nil {
-		return err
-	}
-	ev, err := f.event(callRecordEvent, e)
+	ev, err := f.enterEvent("RecordEvent", e, e, s)
 	if err != nil {
 		return err
 	}
@@ -49,10 +49,7 @@ func (f *order) QueryEvent(e uintptr) (bool, error) {
 		return true, nil
 	}
 	defer f.mu.Unlock()
-	if err := f.enter(callQueryEvent, e); err != nil {
-		return false, err
-	}
-	ev, err := f.event(callQueryEvent, e)
+	ev, err := f.enterEvent("QueryEvent", e, e)
 	if err != nil {
 		return false, err
 	}
@@ -73,10 +70,7 @@ func (f *order) WaitEvent(s, e uintptr) error {
 		return nil
 	}
 	defer f.mu.Unlock()
-	if err := f.enter(callWaitEvent, s, e); err != nil {
-		return err
-	}
-	ev, err := f.event(callWaitEvent, e)
+	ev, err := f.enterEvent("WaitEvent", e, s, e)
 	if err != nil {
 		return err
 	}
@@ -94,10 +88,7 @@ func (f *order) SyncEvent(e uintptr) error {
 		return nil
 	}
 	defer f.mu.Unlock()
-	if err := f.enter(callSyncEvent, e); err != nil {
-		return err
-	}
-	ev, err := f.event(callSyncEvent, e)
+	ev, err := f.enterEvent("SyncEvent", e, e)
 	if err != nil {
 		return err
 	}
@@ -108,11 +99,8 @@ func (f *order) SyncEvent(e uintptr) error {
 // FreeEvent implements allocator.Driver.
 func (f *order) FreeEvent(e uintptr) error {
 	defer f.mu.Unlock()
-	if err := f.enter(callFreeEvent, e); err != nil || f.unchecked {
-		return err
-	}
-	ev, err := f.event(callFreeEvent, e)
-	if err != nil {
+	ev, err := f.enterEvent("FreeEvent", e, e)
+	if err != nil || f.unchecked {
 		return err
 	}
 	*ev = event{}

@@ -14,7 +14,7 @@ const hostBase = 1 << 52
 // MallocHost implements allocator.HostCopier.
 func (f *memory) MallocHost(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
-	if err := f.enter(callMallocHost, uintptr(bytes)); err != nil {
+	if err := f.enter("MallocHost", uintptr(bytes)); err != nil {
 		return 0, err
 	}
 	if bytes <= 0 {
@@ -29,7 +29,7 @@ func (f *memory) MallocHost(bytes int64) (uintptr, error) {
 // FreeHost implements allocator.HostCopier.
 func (f *memory) FreeHost(addr uintptr) error {
 	defer f.mu.Unlock()
-	if err := f.enter(callFreeHost, addr); err != nil {
+	if err := f.enter("FreeHost", addr); err != nil {
 		return err
 	}
 	i := search(f.hosts, addr)
@@ -43,7 +43,7 @@ func (f *memory) FreeHost(addr uintptr) error {
 // CopyToHost implements allocator.HostCopier. The host must know that all work on the memory is done.
 func (f *memory) CopyToHost(host, addr uintptr, bytes int64) error {
 	defer f.mu.Unlock()
-	if err := f.enter(callCopyToHost, host, addr, uintptr(bytes)); err != nil || f.unchecked {
+	if err := f.enter("CopyToHost", host, addr, uintptr(bytes)); err != nil || f.unchecked {
 		return err
 	}
 	to, parts, err := f.copied("CopyToHost", host, addr, bytes)
@@ -61,7 +61,7 @@ func (f *memory) CopyToHost(host, addr uintptr, bytes int64) error {
 // CopyFromHost implements allocator.HostCopier. The host must know that all work on the memory is done.
 func (f *memory) CopyFromHost(addr, host uintptr, bytes int64) error {
 	defer f.mu.Unlock()
-	if err := f.enter(callCopyFromHost, addr, host, uintptr(bytes)); err != nil || f.unchecked {
+	if err := f.enter("CopyFromHost", addr, host, uintptr(bytes)); err != nil || f.unchecked {
 		return err
 	}
 	from, parts, err := f.copied("CopyFromHost", host, addr, bytes)

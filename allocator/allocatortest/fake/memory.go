@@ -210,7 +210,7 @@ func (f *memory) idle(name string, m *mapping) error {
 // Malloc implements allocator.Driver.
 func (f *memory) Malloc(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
-	if err := f.enter(callMalloc, uintptr(bytes)); err != nil {
+	if err := f.enter("Malloc", uintptr(bytes)); err != nil {
 		return 0, err
 	}
 	return f.malloc(bytes)
@@ -237,7 +237,7 @@ func (f *memory) malloc(bytes int64) (uintptr, error) {
 // unfinished work on the memory is a fault.
 func (f *memory) Free(addr uintptr) error {
 	defer f.mu.Unlock()
-	if err := f.enter(callFree, addr); err != nil {
+	if err := f.enter("Free", addr); err != nil {
 		return err
 	}
 	return f.free("Free", addr)
@@ -264,7 +264,7 @@ func (f *memory) free(name string, addr uintptr) error {
 // MemInfo implements allocator.Driver.
 func (f *memory) MemInfo() (free, total int64, err error) {
 	defer f.mu.Unlock()
-	if err := f.enter(callMemInfo); err != nil {
+	if err := f.enter("MemInfo"); err != nil {
 		return 0, 0, err
 	}
 	return f.total - f.used, f.total, nil

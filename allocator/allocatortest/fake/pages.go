@@ -12,7 +12,7 @@ const defaultPage = 2 << 20
 // PageSize implements allocator.PageDriver.
 func (f *memory) PageSize() (int64, error) {
 	defer f.mu.Unlock()
-	if err := f.enter(callPageSize); err != nil {
+	if err := f.enter("PageSize"); err != nil {
 		return 0, err
 	}
 	if f.page == 0 {
@@ -22,15 +22,15 @@ func (f *memory) PageSize() (int64, error) {
 }
 
 // enterPages is enter for calls on bytes bytes, which must be whole pages.
-func (f *memory) enterPages(c call, addr uintptr, bytes int64) error {
-	if err := f.enter(c, addr, uintptr(bytes)); err != nil {
+func (f *memory) enterPages(name string, addr uintptr, bytes int64) error {
+	if err := f.enter(name, addr, uintptr(bytes)); err != nil {
 		return err
 	}
 	if f.page == 0 {
-		return f.fault("%s on a device without pages", c)
+		return f.fault("%s on a device without pages", name)
 	}
 	if bytes <= 0 || bytes%f.page != 0 {
-		return f.fault("%s of %d bytes, which are not whole pages of %d", c, bytes, f.page)
+		return f.fault("%s of %d bytes, which are not whole pages of %d", name, bytes, f.page)
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func (f *memory) enterPages(c call, addr uintptr, bytes int64) error {
 // ReserveRange implements allocator.PageDriver.
 func (f *memory) ReserveRange(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
-	if err := f.enterPages(callReserveRange, 0, bytes); err != nil {
+	if err := f.enterPages("ReserveRange", 0, bytes); err != nil {
 		return 0, err
 	}
 	if f.unchecked {
@@ -60,7 +60,7 @@ func (f *memory) ReserveRange(bytes int64) (uintptr, error) {
 // ReleaseRange implements allocator.PageDriver.
 func (f *memory) ReleaseRange(addr uintptr, bytes int64) error {
 	defer f.mu.Unlock()
-	if err := f.enterPages(callReleaseRange, addr, bytes); err != nil || f.unchecked {
+	if err := f.enterPages("ReleaseRange", addr, bytes); err != nil || f.unchecked {
 		return err
 	}
 	i := slices.Index(f.ranges, span{addr, bytes})
@@ -77,7 +77,7 @@ func (f *memory) ReleaseRange(addr uintptr, bytes int64) error {
 // CreatePages implements allocator.PageDriver.
 func (f *memory) CreatePages(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
-	if err := f.enterPages(callCreatePages, 0, bytes); err != nil {
+	if err := f.enterPages("CreatePages", 0, bytes); err != nil {
 		return 0, err
 	}
 	if err := f.take(bytes); err != nil {
@@ -95,7 +95,7 @@ func (f *memory) CreatePages(bytes int64) (uintptr, error) {
 // ReleasePages implements allocator.PageDriver.
 func (f *memory) ReleasePages(pages uintptr) error {
 	defer f.mu.Unlock()
-	if err := f.enter(callReleasePages, pages); err != nil {
+	if err := f.enter("ReleasePages", pages); err != nil {
 		return err
 	}
 	if f.unchecked {
@@ -116,7 +116,7 @@ func (f *memory) ReleasePages(pages uintptr) error {
 // MapPages implements allocator.PageDriver.
 func (f *memory) MapPages(addr, pages uintptr, bytes int64) error {
 	defer f.mu.Unlock()
-	if err := f.enterPages(callMapPages, addr, bytes); err != nil || f.unchecked {
+	if err := f.enterPages("MapPages", addr, bytes); err != nil || f.unchecked {
 		return err
 	}
 	e := f.extents[pages]
@@ -144,7 +144,7 @@ func (f *memory) MapPages(addr, pages uintptr, bytes int64) error {
 // work at the addresses is a fault.
 func (f *memory) UnmapPages(addr uintptr, bytes int64) error {
 	defer f.mu.Unlock()
-	if err := f.enterPages(callUnmapPages, addr, bytes); err != nil || f.unchecked {
+	if err := f.enterPages("UnmapPages", addr, bytes); err != nil || f.unchecked {
 		return err
 	}
 	m := f.mappingAt(addr)

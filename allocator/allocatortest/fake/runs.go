@@ -3,6 +3,7 @@ package fake
 import (
 	"iter"
 	"slices"
+	"sort"
 )
 
 // A run is the bytes with one value up to end.
@@ -25,16 +26,7 @@ func newRuns[T any](size int64) runs[T] { return runs[T]{{end: size}} }
 
 // index returns the index of the run of byte at.
 func (r runs[T]) index(at int64) int {
-	lo, hi := 0, len(r)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if r[mid].end > at {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
-	return lo
+	return sort.Search(len(r), func(i int) bool { return r[i].end > at })
 }
 
 // over yields the pieces of the bytes from lo to hi, in order.

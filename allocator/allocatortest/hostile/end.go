@@ -81,6 +81,9 @@ func (p *program) end(workers []*worker) {
 	} else {
 		w.close()
 	}
+	if n := len(w.top.Live()); n > 0 {
+		w.fail("%d blocks are handed out after Close", n)
+	}
 	if p.failed(w.op) {
 		return
 	}
@@ -93,8 +96,7 @@ func (p *program) end(workers []*worker) {
 func (w *worker) close() {
 	w.note("close")
 	err := w.top.Close()
-	var leak *allocator.LeakError
-	leaked := errors.As(err, &leak)
+	leak, leaked := errors.AsType[*allocator.LeakError](err)
 	switch {
 	case len(w.blocks) > 0 && !leaked:
 		w.fail("Close with %d blocks handed out: %w", len(w.blocks), err)
@@ -128,9 +130,6 @@ func (w *worker) close() {
 	if w.leave != nil {
 		ends("ReleaseStream", w.leave.ReleaseStream(s))
 	}
-	if n := len(w.top.Live()); n > 0 {
-		w.fail("%d blocks are handed out after Close", n)
-	}
 	if st := w.top.Stats(); st.Allocated != 0 || st.Reserved != 0 {
 		w.fail("after Close: %+v", st)
 	}
@@ -153,17 +152,13 @@ func (w *worker) closeAmong(workers []*worker) {
 	started.Wait()
 	first := w.top.Close()
 	done.Wait()
-	var leak *allocator.LeakError
-	if first != nil && !errors.As(first, &leak) && !errors.Is(first, allocatortest.ErrInjected) {
+	if first != nil && !errors.As(first, new(*allocator.LeakError)) && !errors.Is(first, allocatortest.ErrInjected) {
 		w.fail("Close during other calls: %w", first)
 	}
 	certain := w.dev.Freeze(true)
 	second := w.top.Close()
 	if second != nil && !errors.Is(second, allocator.ErrClosed) || second == nil && certain {
 		w.fail("Close after one during other calls: %v", second)
-	}
-	if n := len(w.top.Live()); n > 0 {
-		w.fail("%d blocks are handed out after Close", n)
 	}
 }
 

@@ -17,7 +17,7 @@ var operations = []struct {
 	{60, (*worker).useSomewhere},
 	{20, (*worker).try},
 	{20, (*worker).recordSomewhere},
-	{10, (*worker).syncStream},
+	{10, func(w *worker) { w.dev.SyncStream(w.anyStream()) }},
 	{8, (*worker).freeWrongly},
 	{5, (*worker).allocOddly},
 	{4, (*worker).checkStats},
@@ -26,7 +26,7 @@ var operations = []struct {
 	{3, (*worker).handOver},
 	{2, (*worker).spoil},
 	{1, (*worker).checkLive},
-	{1, (*worker).resetPeaks},
+	{1, func(w *worker) { w.top.ResetPeaks() }},
 	{1, (*worker).drain},
 	{1, (*worker).sleep},
 }
@@ -58,10 +58,7 @@ func (w *worker) churn() {
 		w.alloc(w.size(), w.anyStream())
 		return
 	}
-	h := w.any()
-	if h == nil {
-		return
-	}
+	h := w.any() // one is live
 	on := h.on
 	if w.random.IntN(6) == 0 || !slices.Contains(w.streams, on) {
 		on = w.anyStream()
@@ -205,8 +202,7 @@ func (w *worker) free(h *held, s allocator.Stream) bool {
 	w.note("free %d bytes at %#x on %#x", uintptr(h.Size), h.Addr, s)
 	w.dev.Freeing(h.owner)
 	err := w.top.Free(h.Block, s)
-	var damage *allocator.RedzoneError
-	if errors.As(err, &damage) {
+	if damage, damaged := errors.AsType[*allocator.RedzoneError](err); damaged {
 		if !h.damaged || damage.Before+damage.After != 1 || damage.Tag != h.tag || damage.Block != h.Block {
 			w.fail("Free of %+v: %+v", h, damage)
 		}
@@ -238,8 +234,6 @@ func (w *worker) forget(h *held) {
 	w.blocks[i] = w.blocks[last]
 	w.blocks = w.blocks[:last]
 }
-
-func (w *worker) resetPeaks() { w.top.ResetPeaks() }
 
 // keepsQuiet reports whether Trim must not be called now.
 func (w *worker) keepsQuiet() bool { return w.quiet && w.random.IntN(512) > 0 }

@@ -81,7 +81,7 @@ func (r *rig) build(target string, random *rand.Rand) error {
 	total := int64(1) << (18 + random.IntN(9)) // 256 KiB to 64 MiB
 	r.device(total, random)
 	r.chance.DoneOneIn = []int{0, 1, 2, 4}[random.IntN(4)]
-	r.most = total
+	r.most, r.reserved = total, r.dev.Used
 	r.say("device of %d bytes, one query in %d finds work done", total, r.chance.DoneOneIn)
 	name := strings.TrimSuffix(target, threaded)
 	for _, t := range targets {
@@ -149,7 +149,6 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 		o.KeepMapped, o.GCThreshold = true, 0
 	}
 	r.reuse, r.keeps = o.Reuse, o.KeepMapped
-	r.reserved = r.dev.Used
 	r.segments(random, &o)
 	r.say("%+v", o)
 	return o
@@ -175,31 +174,25 @@ func (r *rig) buildPool(random *rand.Rand) error {
 	o := r.options(random)
 	p, err := allocator.NewPool(r.dev, o)
 	r.top, r.pool = p, p
-	if err == nil {
-		r.bound(p.Segments())
+	if err != nil {
+		return err
 	}
-	if err == nil && p.Segments() == allocator.SegmentsVirtual && o.Strategy != "sizeclass" && o.Strategy != "slab" {
+	if r.keeps && (p.Segments() == allocator.SegmentsMalloc || r.reuse == allocator.ReuseSameStream) {
+		r.most = 0 // memory may be kept where a request cannot use it
+	}
+	if p.Segments() == allocator.SegmentsVirtual && o.Strategy != "sizeclass" && o.Strategy != "slab" {
 		r.pages = r.most // others make blocks larger than was asked for
 	}
-	return err
-}
-
-// bound sets most to unknown for a pool that keeps memory where a request cannot use it.
-func (r *rig) bound(segments string) {
-	if r.keeps && (segments == allocator.SegmentsMalloc || r.reuse == allocator.ReuseSameStream) {
-		r.most = 0
-	}
+	return nil
 }
 
 func (r *rig) buildAsync(*rand.Rand) error {
 	r.top = allocator.NewAsync(r.dev)
-	r.reserved = r.dev.Used
 	return nil
 }
 
 func (r *rig) buildMalloc(*rand.Rand) error {
 	r.top = allocator.NewMalloc(r.dev)
-	r.reserved = r.dev.Used
 	return nil
 }
 
@@ -235,9 +228,6 @@ func (r *rig) decorate(random *rand.Rand) {
 
 // outOfMemory returns the OutOfMemoryError in err, or nil.
 func outOfMemory(err error) *allocator.OutOfMemoryError {
-	var oom *allocator.OutOfMemoryError
-	if errors.As(err, &oom) {
-		return oom
-	}
-	return nil
+	oom, _ := errors.AsType[*allocator.OutOfMemoryError](err)
+	return oom
 }

@@ -47,8 +47,6 @@ func (w *worker) recordSomewhere() {
 	}
 }
 
-func (w *worker) syncStream() { w.dev.SyncStream(w.anyStream()) }
-
 // handOver gives a block to another worker, or takes one.
 func (w *worker) handOver() {
 	if w.alone {

@@ -84,10 +84,7 @@ func (o Settings) round(bytes int64) int64 {
 // mean age, in searches for a free large block.
 func (c *cache) collectGarbage() error {
 	threshold := c.settings.GarbageThreshold
-	if threshold == 0 || c.reserved <= threshold {
-		return nil
-	}
-	for c.reserved > threshold {
+	for threshold > 0 && c.reserved > threshold {
 		var whole []*block
 		total := int64(0)
 		for _, b := range c.pools[0].free.blocks {

@@ -59,8 +59,7 @@ func (b *Bench) Repeated(round func() (int64, error)) func() (int64, error) {
 
 // OutOfMemory reports whether a request ran out of memory, after which the allocator works on.
 func OutOfMemory(err error) bool {
-	var o *allocator.OutOfMemoryError
-	return errors.As(err, &o)
+	return errors.As(err, new(*allocator.OutOfMemoryError))
 }
 
 // SizeName writes a number of bytes that is a multiple of a binary unit.

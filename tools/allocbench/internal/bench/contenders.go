@@ -51,10 +51,10 @@ func Contenders() []Contender {
 		decorated("limit", "the pool in a limit that is never reached", func(a allocator.Allocator) allocator.Allocator { return allocator.NewLimit(a, 1<<45) }),
 		decorated("timed", "the pool in the stopwatch that train uses", func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) }),
 		Contender{Name: OnGPU, Doc: "cudaMallocAsync and cudaFreeAsync, every free checked", Open: openAsync, Driver: true},
-		Contender{Name: "malloc", Doc: "cudaMalloc, and cudaFree after the stream's work", Open: openMalloc, Driver: true},
+		Contender{Name: "malloc", Doc: "cudaMalloc, and cudaFree after the stream's work", Open: func(d Device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }, Driver: true},
 		Simulated("torch", "PyTorch's caching allocator, by its rules: memory alone", func(d allocator.PageDriver) peers.Peer { return peers.Torch(d, peers.Settings{}) }),
 		Simulated("torch-expandable", "the same with expandable_segments:True", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, peers.Settings{}) }),
-		Contender{Name: NoAllocator, Doc: "no allocator: what the scenario itself costs", Open: openNone},
+		Contender{Name: NoAllocator, Doc: "no allocator: what the scenario itself costs", Open: func(Device) (allocator.Allocator, error) { return None{}, nil }},
 	)
 }
 
@@ -87,13 +87,10 @@ type simulation struct {
 	peer peers.Peer
 }
 
-// UsePool is the peer's.
-func (s *simulation) UsePool(private int32) { s.peer.UsePool(private) }
-
-// PoolUser returns UsePool of an allocator that has private pools; else a function that does nothing.
+// PoolUser returns the peer's UsePool of an allocator that has private pools; else a function that does nothing.
 func PoolUser(a allocator.Allocator) func(private int32) {
 	if s, ok := allocator.As[*simulation](a); ok {
-		return s.UsePool
+		return s.peer.UsePool
 	}
 	return func(int32) {}
 }
@@ -122,10 +119,6 @@ func openAsync(d Device) (allocator.Allocator, error) {
 	}
 	return allocator.NewAsync(p), nil
 }
-
-func openMalloc(d Device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }
-
-func openNone(Device) (allocator.Allocator, error) { return None{}, nil }
 
 // None always hands out the same address.
 type None struct{}

@@ -103,7 +103,7 @@ func (b *Bench) Measure(name, unit string, threads int, f func() (int64, error))
 		r.Stitched = mapped - r.Created
 	}
 	if b.memoryOnly {
-		for _, measured := range []*float64{&r.Mean, &r.PerSecond, &r.DriverCalls, &r.HostWaits, &r.GoAllocs} {
+		for _, measured := range r.measured() {
 			*measured = math.NaN()
 		}
 	}

@@ -29,25 +29,22 @@ type Row struct {
 // Ratio returns reserved bytes for each live byte.
 func (r *Row) Ratio() float64 { return float64(r.PeakReserved) / float64(r.PeakLive) }
 
+// measured returns the values that a run measures; the others are the same in every run, or nearly.
+func (r *Row) measured() []*float64 {
+	return []*float64{&r.Mean, &r.P50, &r.P99, &r.P999, &r.PerSecond, &r.DriverCalls, &r.GoAllocs, &r.HostWaits}
+}
+
 // Median combines the rows of several runs of one case and allocator.
 func Median(runs []Row) Row {
 	m := runs[0]
 	m.Runs, m.Least, m.Most = len(runs), m.Mean, m.Mean
-	of := func(field func(*Row) *float64) {
+	for i, median := range m.measured() {
 		var values []float64
-		for i := range runs {
-			values = append(values, *field(&runs[i]))
+		for j := range runs {
+			values = append(values, *runs[j].measured()[i])
 		}
-		*field(&m) = stats.Median(values)
+		*median = stats.Median(values)
 	}
-	of(func(r *Row) *float64 { return &r.Mean })
-	of(func(r *Row) *float64 { return &r.P50 })
-	of(func(r *Row) *float64 { return &r.P99 })
-	of(func(r *Row) *float64 { return &r.P999 })
-	of(func(r *Row) *float64 { return &r.PerSecond })
-	of(func(r *Row) *float64 { return &r.DriverCalls })
-	of(func(r *Row) *float64 { return &r.GoAllocs })
-	of(func(r *Row) *float64 { return &r.HostWaits })
 	for _, r := range runs {
 		m.Least, m.Most = min(m.Least, r.Mean), max(m.Most, r.Mean)
 		m.PeakLive = max(m.PeakLive, r.PeakLive)

@@ -21,7 +21,6 @@ import (
 type figure struct {
 	title, subtitle string
 	label           string                  // of the value's axis
-	sizes           string                  // of the cases' axis, if they are sizes
 	text, tick      func(float64) string    // of a value, and at the axis; a nil tick writes the number
 	value           func(bench.Row) float64 // NaN or 0 if there is none
 
@@ -76,12 +75,12 @@ func drawScenario(path, title, subtitle string, rate bool, rows []bench.Row) (fi
 		return nil, nil
 	}
 	unit := rows[0].Unit
-	time := figure{label: "host time a " + unit + ", mean", sizes: "size of a block", text: text.Duration, tick: text.Duration, value: func(r bench.Row) float64 { return r.Mean }}
+	time := figure{label: "host time a " + unit + ", mean", text: text.Duration, tick: text.Duration, value: func(r bench.Row) float64 { return r.Mean }}
 	if rate {
-		time = figure{label: unit + "s a second, of all threads", sizes: time.sizes, text: countText, tick: countText, value: func(r bench.Row) float64 { return r.PerSecond }}
+		time = figure{label: unit + "s a second, of all threads", text: countText, tick: countText, value: func(r bench.Row) float64 { return r.PerSecond }}
 	}
-	slowest := figure{label: "host time a " + unit + ", p99.9", sizes: time.sizes, text: text.Duration, tick: text.Duration, value: func(r bench.Row) float64 { return r.P999 }}
-	memory := figure{label: "reserved / live, peak bytes", sizes: time.sizes, text: ratioText, value: func(r bench.Row) float64 {
+	slowest := figure{label: "host time a " + unit + ", p99.9", text: text.Duration, tick: text.Duration, value: func(r bench.Row) float64 { return r.P999 }}
+	memory := figure{label: "reserved / live, peak bytes", text: ratioText, value: func(r bench.Row) float64 {
 		if r.PeakLive <= leastLive {
 			return math.NaN()
 		}
@@ -160,16 +159,8 @@ func (f *figure) curve(name string) int {
 	if i := plotstyle.Allocator(name); i >= 0 {
 		return i
 	}
-	next := len(plotstyle.AllocatorGroups) * len(plotstyle.Palette)
-	for _, other := range slices.Concat(f.allocators...) {
-		if other == name {
-			break
-		}
-		if plotstyle.Allocator(other) < 0 {
-			next++
-		}
-	}
-	return next
+	unknown := slices.DeleteFunc(slices.Concat(f.allocators...), func(a string) bool { return plotstyle.Allocator(a) >= 0 })
+	return len(plotstyle.AllocatorGroups)*len(plotstyle.Palette) + slices.Index(unknown, name)
 }
 
 // at returns the value of an allocator in a case, or NaN.

@@ -51,7 +51,7 @@ func (f *figure) caseTitle(name string) string {
 	return name
 }
 
-const sizeAxis = "size" // the figure renames it
+const sizeAxis = "size of a block"
 
 var number = regexp.MustCompile(`^(?:delay )?(\d+)(?: (B|KiB|MiB|GiB|thread)s?)?$`)
 
@@ -90,9 +90,6 @@ func (f *figure) lines(allocators []string, axis string, at []float64) *chart.Pl
 		Title: f.heading(allocators),
 		X:     chart.Axis{Low: slices.Min(at), High: slices.Max(at), Log: true, Grid: true, Label: axis},
 		Y:     chart.Axis{Low: low / air, High: high * air, Log: true, Grid: true, Label: f.label, Text: f.tick},
-	}
-	if axis == sizeAxis {
-		p.X.Label = f.sizes
 	}
 	for i, v := range at {
 		label := f.cases[i]

@@ -81,9 +81,10 @@ func (t *Table) Row(r bench.Row) {
 	if r.PeakLive > 0 && r.PeakReserved > 0 {
 		ratio = strconv.FormatFloat(r.Ratio(), 'f', 3, 64)
 	}
+	goAllocs := math.Round(r.GoAllocs*1000) / 1000 // without those of the Go runtime during a measurement
 	t.Printf("%s%s\n", t.cells(name, r.Allocator, [len(tableColumns)]string{
 		text.Duration(r.Mean), Spread(r), text.Duration(r.P50), text.Duration(r.P99), text.Duration(r.P999), numberText(r.PerSecond, 3),
-		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2),
+		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(goAllocs, 2),
 	}), marks(r))
 }
 
@@ -145,9 +146,6 @@ func marks(r bench.Row) string {
 	}
 	return s
 }
-
-// round hides allocations of the Go runtime during a measurement.
-func round(perOp float64) float64 { return math.Round(perOp*1000) / 1000 }
 
 // numberText writes a number with some digits, or nothing for NaN.
 func numberText(v float64, digits int) string {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -82,22 +83,14 @@ func blocksByTag(all []lifetime, peak int) []report.TagBlocks {
 
 // sizeCells counts the blocks by size and lifetime.
 func sizeCells(all []lifetime) []report.SizeCell {
-	cells := map[[2]int]*report.SizeCell{}
+	cells := map[[2]int]report.SizeCell{}
 	for _, l := range all {
 		key := [2]int{bits.Len64(uint64(max(l.bytes, 1))) - 1, -1}
 		if l.age >= 0 {
 			key[1] = bits.Len64(uint64(l.age)) - 1
 		}
-		if cells[key] == nil {
-			cells[key] = &report.SizeCell{Size: key[0], Age: key[1]}
-		}
-		cells[key].Blocks++
-		cells[key].Bytes += l.bytes
+		c := cells[key]
+		cells[key] = report.SizeCell{Size: key[0], Age: key[1], Blocks: c.Blocks + 1, Bytes: c.Bytes + l.bytes}
 	}
-	var sorted []report.SizeCell
-	for _, c := range cells {
-		sorted = append(sorted, *c)
-	}
-	slices.SortFunc(sorted, func(a, b report.SizeCell) int { return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Age, b.Age)) })
-	return sorted
+	return slices.SortedFunc(maps.Values(cells), func(a, b report.SizeCell) int { return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Age, b.Age)) })
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"mlpool/allocator/observe"
-	"mlpool/internal/report"
 	"mlpool/internal/text"
 	"mlpool/tools/allocbench/internal/bench"
 	"mlpool/tools/allocbench/internal/replay"
@@ -18,19 +17,13 @@ import (
 // cardStep is how exactly the smallest card is found, as a share of it.
 const cardStep = 1. / 256
 
-// cardOf returns the smallest memory of a device in which a contender finishes the trace. It is 0 if that is not
-// known without the device, or is more than any device has.
-func cardOf(ctx context.Context, t *observe.Requests, c bench.Contender) (report.Card, error) {
-	if c.Driver {
-		return report.Card{}, nil
-	}
-	bytes, err := smallest(ctx, t, c)
-	return report.Card{Name: c.Name, Bytes: bytes, Live: t.Peak}, err
-}
-
-// smallest finds the smallest memory by bisection: what is reserved without a limit is enough, and less than
-// what is live is not.
+// smallest returns the smallest memory of a device in which a contender finishes the trace. It is 0 if that is not
+// known without the device, or is more than any device has. It is found by bisection: what is reserved without a limit
+// is enough, and less than what is live is not.
 func smallest(ctx context.Context, t *observe.Requests, c bench.Contender) (int64, error) {
+	if c.Driver {
+		return 0, nil
+	}
 	enough, _, err := replay.Peak(ctx, t, t.Events, c.Open, bench.NullBytes)
 	if bench.OutOfMemory(err) {
 		return 0, nil

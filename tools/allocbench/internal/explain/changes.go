@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -84,11 +85,9 @@ func earlierFrees(t *observe.Requests, peak int, open func(bench.Device) (alloca
 			groups[name].slots[e.Slot] = true
 		}
 	}
-	var sorted []*group
-	for _, g := range groups {
-		sorted = append(sorted, g)
-	}
-	slices.SortFunc(sorted, func(a, b *group) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), strings.Compare(a.name, b.name)) })
+	sorted := slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), strings.Compare(a.name, b.name))
+	})
 	var all []change
 	for _, g := range sorted[:min(len(sorted), mostEarlier)] {
 		all = append(all, change{
@@ -114,15 +113,12 @@ func oneStream(t *observe.Requests, open func(bench.Device) (allocator.Allocator
 	}}
 }
 
-// freeBefore returns events with the first Free of each slot after event peak moved before it.
+// freeBefore returns events with the first Free of each slot after event peak moved before it. It empties slots.
 func freeBefore(events []observe.Event, peak int, slots map[int32]bool) []observe.Event {
-	left := len(slots)
 	var early, late []observe.Event
-	done := map[int32]bool{}
 	for _, e := range events[peak:] {
-		if left > 0 && e.Free && slots[e.Slot] && !done[e.Slot] {
-			done[e.Slot] = true
-			left--
+		if e.Free && slots[e.Slot] {
+			delete(slots, e.Slot)
 			early = append(early, e)
 			continue
 		}

@@ -91,12 +91,12 @@ func (j *Job) explain(ctx context.Context, p *report.Page) (err error) {
 	}
 	j.Step()
 	for _, c := range j.Among {
-		card, err := cardOf(ctx, t, c)
+		bytes, err := smallest(ctx, t, c)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if card.Bytes > 0 {
-			p.Cards = append(p.Cards, card)
+		if bytes > 0 {
+			p.Cards = append(p.Cards, report.Card{Name: c.Name, Bytes: bytes, Live: t.Peak})
 		}
 		j.Step()
 	}

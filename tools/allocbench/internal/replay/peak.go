@@ -9,7 +9,7 @@ import (
 )
 
 // Peak replays events once on a device with bytes of memory. It returns the most bytes reserved and the event that
-// reached them first. The error of a request without memory is allocator.ErrOutOfMemory.
+// reached them first. The error of a request without memory is an allocator.OutOfMemoryError.
 func Peak(ctx context.Context, t *observe.Requests, events []observe.Event, open func(bench.Device) (allocator.Allocator, error), bytes int64) (most int64, at int, err error) {
 	d := bench.NewNullOf(bytes).PagesFor(t.Peak)
 	a, err := open(d)
