@@ -132,14 +132,14 @@ var keys = []key{
 	{"allocator.reuse", oneOf(func(c *Config) *string { return &c.Allocator.Reuse }, "wait", "opportunistic", "same-stream")},
 	{"allocator.segments", oneOf(func(c *Config) *string { return &c.Allocator.Segments }, "virtual", "malloc", "")},
 	{"allocator.segment_bytes", powerOfTwo(256, func(c *Config) *int { return &c.Allocator.SegmentBytes })},
-	{"allocator.max_segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSegmentBytes })},
-	{"allocator.max_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxBytes })},
-	{"allocator.max_fraction", share(func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
-	{"allocator.gc_threshold", share(func(c *Config) *float64 { return &c.Allocator.GcThreshold })},
+	{"allocator.max_segment_bytes", integer(0, maxBytes, func(c *Config) *int { return &c.Allocator.MaxSegmentBytes })},
+	{"allocator.max_bytes", integer(0, maxBytes, func(c *Config) *int { return &c.Allocator.MaxBytes })},
+	{"allocator.max_fraction", upTo(1, func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
+	{"allocator.gc_threshold", upTo(1, func(c *Config) *float64 { return &c.Allocator.GcThreshold })},
 	{"allocator.busy_slack", upTo(16, func(c *Config) *float64 { return &c.Allocator.BusySlack })},
-	{"allocator.slack", share(func(c *Config) *float64 { return &c.Allocator.Slack })},
-	{"allocator.preallocate", bytes(0, func(c *Config) *int { return &c.Allocator.Preallocate })},
-	{"allocator.release_threshold", bytes(-1, func(c *Config) *int { return &c.Allocator.ReleaseThreshold })},
+	{"allocator.slack", upTo(1, func(c *Config) *float64 { return &c.Allocator.Slack })},
+	{"allocator.preallocate", integer(0, maxBytes, func(c *Config) *int { return &c.Allocator.Preallocate })},
+	{"allocator.release_threshold", integer(-1, maxBytes, func(c *Config) *int { return &c.Allocator.ReleaseThreshold })},
 	{"allocator.reuse_dependencies", boolean(func(c *Config) *bool { return &c.Allocator.ReuseDependencies })},
 	{"allocator.reuse_opportunistic", boolean(func(c *Config) *bool { return &c.Allocator.ReuseOpportunistic })},
 	{"allocator.reuse_internal_events", boolean(func(c *Config) *bool { return &c.Allocator.ReuseInternalEvents })},
@@ -184,12 +184,10 @@ func Values(name string) []string {
 
 // Want returns what the values of a key are, such as "an integer from 1 to 32768", or "" if there is no such key.
 func Want(name string) string {
-	i := index(name)
-	if i < 0 {
-		return ""
+	if i := index(name); i >= 0 {
+		return keys[i].want
 	}
-	_, want, _ := strings.Cut(keys[i].set(new(Config), nil).Error(), ", want ")
-	return want
+	return ""
 }
 
 // index returns the place of a key in keys, or -1.

@@ -3,7 +3,6 @@ package configs
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -77,7 +76,7 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 			return c, append(errs, fmt.Errorf("%s: there may be more errors: is it a config?", name))
 		}
 		at := line(&md, places, whole)
-		switch i := slices.Index(Keys(), path.String()); {
+		switch i := index(path.String()); {
 		case !isSection(path[0]):
 			fail(at, path.String(), unknown(path))
 			failed[path[0]] = true
@@ -119,12 +118,12 @@ func lineOf(e toml.ParseError, text string) int {
 // syntax returns the error of a text that is not TOML. The decoder also fails on a number
 // that no int64 or float64 holds: syntax returns the key's own error for it.
 func syntax(e toml.ParseError) error {
+	err := errors.New(printable(e.Message))
 	number, _, isNumber := strings.Cut(e.Message, " is out of range for ")
 	if !isNumber || e.LastKey == "" {
-		return errors.New(printable(e.Message))
+		return err
 	}
-	err := errors.New(printable(e.Message))
-	if i := slices.Index(Keys(), e.LastKey); i >= 0 {
+	if i := index(e.LastKey); i >= 0 {
 		err = keys[i].set(new(Config), tooLarge(number))
 	}
 	return fmt.Errorf("%s: %w", printable(e.LastKey), err)

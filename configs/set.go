@@ -73,8 +73,11 @@ func settingValue(text string) (any, error) {
 	if err == nil {
 		return nil, errors.New("has more than one value")
 	}
-	var at toml.ParseError
-	if number, _, isNumber := strings.Cut(errorMessage(err, &at), " is out of range for "); isNumber {
+	message := err.Error()
+	if at := (toml.ParseError{}); errors.As(err, &at) {
+		message = at.Message // without the position, which is in a text that the user did not write
+	}
+	if number, _, isNumber := strings.Cut(message, " is out of range for "); isNumber {
 		return tooLarge(number), nil
 	}
 	if barePoint.MatchString(text) {
@@ -84,16 +87,7 @@ func settingValue(text string) (any, error) {
 		return nil, errors.New("is not UTF-8")
 	}
 	if text != "" && strings.ContainsAny(text[:1], `"'[{`) {
-		return nil, fmt.Errorf("is not TOML: %s", printable(errorMessage(err, &at)))
+		return nil, fmt.Errorf("is not TOML: %s", printable(message))
 	}
 	return text, nil
-}
-
-// errorMessage returns the decoder's message without its position, which is in a text that
-// the user did not write.
-func errorMessage(err error, at *toml.ParseError) string {
-	if errors.As(err, at) {
-		return at.Message
-	}
-	return fmt.Sprint(err)
 }

@@ -20,22 +20,24 @@ type key struct {
 type field struct {
 	set    func(c *Config, v any) error
 	get    func(c *Config) any
+	want   string   // what its values are
 	values []string // all values, if they can be listed
 }
 
-// newField returns a field that is stored where at points. parse returns the value, or the
-// values that are wanted instead.
-func newField[T any](at func(*Config) *T, parse func(v any) (x T, want string)) field {
+// newField returns a field that is stored where at points. want says what its values are; parse
+// returns one, unless v is something else.
+func newField[T any](at func(*Config) *T, want string, parse func(v any) (x T, ok bool)) field {
 	return field{
 		set: func(c *Config, v any) error {
-			x, want := parse(v)
-			if want != "" {
+			x, ok := parse(v)
+			if !ok {
 				return fmt.Errorf("is %s, want %s", show(v), want)
 			}
 			*at(c) = x
 			return nil
 		},
-		get: func(c *Config) any { return *at(c) },
+		get:  func(c *Config) any { return *at(c) },
+		want: want,
 	}
 }
 
@@ -43,29 +45,20 @@ func newField[T any](at func(*Config) *T, parse func(v any) (x T, want string)) 
 type tooLarge string
 
 func integer[T int | uint64](lo, hi int64, at func(*Config) *T) field {
-	return newField(at, func(v any) (T, string) {
+	return newField(at, fmt.Sprintf("an integer from %d to %d", lo, hi), func(v any) (T, bool) {
 		i, ok := v.(int64)
-		if !ok || i < lo || i > hi {
-			return 0, fmt.Sprintf("an integer from %d to %d", lo, hi)
-		}
-		return T(i), ""
+		return T(i), ok && i >= lo && i <= hi
 	})
 }
 
 // maxBytes is more memory than any device has.
 const maxBytes = 1 << 46
 
-// bytes is a number of bytes, at least lo.
-func bytes(lo int64, at func(*Config) *int) field { return integer(lo, maxBytes, at) }
-
 // powerOfTwo is 0, or a power of two from lo to maxBytes.
 func powerOfTwo(lo int64, at func(*Config) *int) field {
-	return newField(at, func(v any) (int, string) {
+	return newField(at, fmt.Sprintf("0 or a power of two from %d to %d", lo, maxBytes), func(v any) (int, bool) {
 		i, ok := v.(int64)
-		if !ok || i != 0 && (i < lo || i > maxBytes || i&(i-1) != 0) {
-			return 0, fmt.Sprintf("0 or a power of two from %d to %d", lo, maxBytes)
-		}
-		return int(i), ""
+		return int(i), ok && (i == 0 || i >= lo && i <= maxBytes && i&(i-1) == 0)
 	})
 }
 
@@ -85,82 +78,66 @@ func number(v any) (f float64, ok bool) {
 	return 0, false
 }
 
-// share is a number from 0 to 1.
-func share(at func(*Config) *float64) field { return upTo(1, at) }
-
 // upTo is a number from 0 to most.
 func upTo(most float64, at func(*Config) *float64) field {
-	return newField(at, func(v any) (float64, string) {
+	return newField(at, fmt.Sprintf("a number from 0 to %v", most), func(v any) (float64, bool) {
 		f, ok := number(v)
-		if !ok || !(f >= 0 && f <= most) { // not NaN either
-			return 0, fmt.Sprintf("a number from 0 to %v", most)
-		}
-		return f, ""
+		return f, ok && f >= 0 && f <= most // not NaN either
 	})
 }
 
 // positive is a number that as a float32 is finite and above 0.
 func positive(at func(*Config) *float32) field {
-	return newField(at, func(v any) (float32, string) {
+	return newField(at, "a positive number that a float32 holds", func(v any) (float32, bool) {
 		f, ok := number(v)
 		x := float32(f)
-		if !ok || !(x > 0 && x <= math.MaxFloat32) { // not NaN either
-			return 0, "a positive number that a float32 holds"
-		}
-		return x, ""
+		return x, ok && x > 0 && x <= math.MaxFloat32 // not NaN either
 	})
 }
 
 func boolean(at func(*Config) *bool) field {
-	f := newField(at, func(v any) (bool, string) {
-		b, ok := v.(bool)
-		if !ok {
-			return false, "true or false"
-		}
-		return b, ""
+	f := newField(at, "true or false", func(v any) (b, ok bool) {
+		b, ok = v.(bool)
+		return b, ok
 	})
 	f.values = []string{"true", "false"}
 	return f
 }
 
 func text(at func(*Config) *string) field {
-	return newField(at, func(v any) (string, string) {
-		s, ok := v.(string)
-		if !ok {
-			return "", "a string in quotes"
-		}
-		return s, ""
+	return newField(at, "a string in quotes", func(v any) (s string, ok bool) {
+		s, ok = v.(string)
+		return s, ok
 	})
 }
 
 // traceFile is empty, or a path whose extension names the format.
 func traceFile(at func(*Config) *string) field {
-	return newField(at, func(v any) (string, string) {
+	return newField(at, "a file that ends in .csv, .json or .pickle", func(v any) (string, bool) {
 		s, ok := v.(string)
-		if ext := filepath.Ext(s); !ok || s != "" && ext != ".csv" && ext != ".json" && ext != ".pickle" {
-			return "", "a file that ends in .csv, .json or .pickle"
-		}
-		return s, ""
+		return s, ok && (s == "" || slices.Contains([]string{".csv", ".json", ".pickle"}, filepath.Ext(s)))
 	})
 }
 
 func oneOf(at func(*Config) *string, valid ...string) field {
-	f := newField(at, func(v any) (string, string) {
+	f := newField(at, `"`+strings.Join(valid, `" or "`)+`"`, func(v any) (string, bool) {
 		s, ok := v.(string)
-		if !ok || !slices.Contains(valid, s) {
-			want := `"` + strings.Join(valid, `" or "`) + `"`
-			word := strings.ToLower(s)
-			if word == "gpu" {
-				word = "cuda"
-			}
-			if near := Nearest(word, valid); near >= 0 {
-				want += `: did you mean "` + valid[near] + `"?`
-			}
-			return "", want
-		}
-		return s, ""
+		return s, ok && slices.Contains(valid, s)
 	})
 	f.values = valid
+	set := f.set
+	f.set = func(c *Config, v any) error {
+		err := set(c, v)
+		s, _ := v.(string)
+		word := strings.ToLower(s)
+		if word == "gpu" {
+			word = "cuda"
+		}
+		if near := Nearest(word, valid); err != nil && near >= 0 {
+			err = fmt.Errorf("%w: did you mean %q?", err, valid[near])
+		}
+		return err
+	}
 	return f
 }
 

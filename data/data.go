@@ -123,11 +123,11 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 // readSet reads the labels before the images, since they are smaller and may be of too many
 // classes.
 func readSet(imagesPath, labelsPath string) (Set, error) {
-	labels, err := readFile(labelsPath, ReadLabels)
+	labels, err := ReadFile(labelsPath, ReadLabels)
 	if err != nil {
 		return Set{}, err
 	}
-	images, err := readFile(imagesPath, ReadImages)
+	images, err := ReadFile(imagesPath, ReadImages)
 	if err != nil {
 		return Set{}, err
 	}
@@ -138,7 +138,8 @@ func readSet(imagesPath, labelsPath string) (Set, error) {
 	return s, nil
 }
 
-func readFile(path string, parse func(io.Reader) (*tensor.Dense, error)) (*tensor.Dense, error) {
+// ReadFile reads a file with ReadImages or ReadLabels. Its errors name the file.
+func ReadFile(path string, parse func(io.Reader) (*tensor.Dense, error)) (*tensor.Dense, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

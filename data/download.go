@@ -45,21 +45,10 @@ var errStalled = errors.New("no byte came for too long")
 // download fetches the files that are missing or altered in dir, which it creates if
 // necessary. It tries each mirror in turn.
 func (d downloader) download(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for _, f := range d.files {
-		if f.verify(dir) == nil {
-			continue
-		}
-		var failed error
+	return fill(dir, d.files, func(f file) (failed error) {
 		for _, m := range d.mirrors {
 			err := d.fetch(ctx, m+f.name, dir, f)
-			if err == nil {
-				failed = nil
-				break
-			}
-			if ctx.Err() != nil {
+			if err == nil || ctx.Err() != nil {
 				return err
 			}
 			if failed != nil {
@@ -67,11 +56,8 @@ func (d downloader) download(ctx context.Context, dir string) error {
 			}
 			failed = err
 		}
-		if failed != nil {
-			return failed
-		}
-	}
-	return nil
+		return failed
+	})
 }
 
 // fetch downloads f from url to dir.

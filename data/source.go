@@ -137,11 +137,14 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 	download func(ctx context.Context, dir string) error) (place, error) {
 
 	p, looked := lookForMNIST(ctx, cache, module)
-	if p.dir == cache || p.dir != "" && copyFiles(cache, p.dir, mnist) != nil {
-		return p, nil // files that cannot be copied are used where they are
+	if p.dir == cache {
+		return p, nil
 	}
 	cached := place{"cache", cache}
 	if p.dir != "" {
+		if fill(cache, mnist, func(f file) error { return f.copy(cache, p.dir) }) != nil {
+			return p, nil // files that cannot be copied are used where they are
+		}
 		return cached, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -157,9 +160,9 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 	return place{}, &NotFoundError{"MNIST", remedyMNIST, append(looked, "download: "+err.Error())}
 }
 
-// copyFiles copies the files that are missing or altered in dir from another folder. It
-// creates dir if necessary.
-func copyFiles(dir, from string, files []file) error {
+// fill calls get for each of the files that is missing or altered in dir, which it creates if
+// necessary, until get fails.
+func fill(dir string, files []file, get func(file) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -167,7 +170,7 @@ func copyFiles(dir, from string, files []file) error {
 		if f.verify(dir) == nil {
 			continue
 		}
-		if err := f.copy(dir, from); err != nil {
+		if err := get(f); err != nil {
 			return err
 		}
 	}

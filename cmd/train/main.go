@@ -40,7 +40,7 @@ func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) in
 // runCommand parses args, runs the command as one of the ranks of r or alone, prints its error, and
 // returns the exit code.
 func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stderr io.Writer) int {
-	process, envErr := r.FromEnv()
+	process, envErr := launch.FromEnv(r.Env)
 	document := stdout // for what programs read
 	stdout, stderr = text.Locale{Writer: stdout}, text.Locale{Writer: stderr}
 	out := &terminal.Output{W: stdout}

@@ -3,6 +3,7 @@ package chart
 import (
 	"image/color"
 	"io"
+	"slices"
 	"strings"
 
 	"git.sr.ht/~sbinet/gg"
@@ -102,13 +103,8 @@ func (p Picture) heading(width float64) (lines []textLine) {
 }
 
 // named returns the series with a name.
-func (p *Plot) named() (all []Series) {
-	for _, s := range p.Series {
-		if s.Name != "" {
-			all = append(all, s)
-		}
-	}
-	return all
+func (p *Plot) named() []Series {
+	return slices.DeleteFunc(slices.Clone(p.Series), func(s Series) bool { return s.Name == "" })
 }
 
 // key returns the number of lines of the plot's key, and of entries in each.

@@ -45,7 +45,7 @@ func LogTicks(low, high float64, n int, text func(float64) string) []Tick {
 		return Ticks(low, high, (high-low)/float64(n), text)
 	}
 	if text == nil {
-		text = short
+		text = func(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
 	}
 	first, last := math.Ceil(math.Log10(low)-1e-9), math.Floor(math.Log10(high)+1e-9)
 	every := math.Ceil((last - first + 1) / float64(n))
@@ -65,5 +65,3 @@ func LogTicks(low, high float64, n int, text func(float64) string) []Tick {
 	}
 	return ticks
 }
-
-func short(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }

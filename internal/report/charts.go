@@ -214,13 +214,9 @@ func parts(s gap.Split) []part {
 	return all
 }
 
-// causeBars draws the fullest moment of each run as a bar.
-func causeBars(runs []Run, peaks []Moment) markup {
+// causeBars draws the fullest moment of each run as a bar. top is the most reserved bytes of all.
+func causeBars(runs []Run, peaks []Moment, top int64) markup {
 	var all []chart.Row
-	top := int64(1)
-	for _, m := range peaks {
-		top = max(top, m.Gap.Reserved)
-	}
 	x, unit := bytesAxis(top)
 	x.Label, x.Unit = x.Unit[1:]+" reserved", ""
 	for i, m := range peaks {

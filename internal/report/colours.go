@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"image/color"
+	"maps"
 	"slices"
 	"strings"
 
@@ -81,8 +82,8 @@ func unnumbered(name string) string {
 // mostColours is how many operations have their own colour; the rest share one.
 const mostColours = 8
 
-// colours maps operations to style classes. The first classes go to those that take most of
-// the time of steps and of the memory of maps.
+// colours maps operations to style classes, which go to those that take most of the time of steps and of
+// the memory of maps.
 type colours map[string]string
 
 func (p Page) colours() colours {
@@ -113,29 +114,17 @@ func (p Page) colours() colours {
 			}
 		}
 	}
-	names := make([]string, 0, len(weight))
-	for name := range weight {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(weight), func(a, b string) int {
 		return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(a, b))
 	})
 	classes := colours{}
-	for i, name := range names {
-		classes[name] = "other"
-		if i < mostColours {
-			classes[name] = fmt.Sprintf("t%d", i)
-		}
+	for i, name := range names[:min(len(names), mostColours)] {
+		classes[name] = fmt.Sprintf("t%d", i)
 	}
 	return classes
 }
 
-func (c colours) of(name string) string {
-	if class, known := c[unnumbered(name)]; known {
-		return class
-	}
-	return "other"
-}
+func (c colours) of(name string) string { return cmp.Or(c[unnumbered(name)], "other") }
 
 // legend returns the legend of an operation.
 func (c colours) legend(name string) legend {

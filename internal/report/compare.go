@@ -48,13 +48,11 @@ func (e Epoch) driverCalls() float64 { return float64(e.DriverCalls) / float64(m
 
 // peaks returns the peak bytes allocated, or live in a replay, and reserved. 0 is unknown.
 func (r Run) peaks() (allocated, reserved int64) {
+	if len(r.Epochs) == 0 {
+		return highest(r.Memory)
+	}
 	for _, e := range r.Epochs {
 		allocated, reserved = max(allocated, e.PeakAllocated), max(reserved, e.PeakReserved)
-	}
-	if len(r.Epochs) == 0 {
-		for _, m := range r.Memory {
-			allocated, reserved = max(allocated, m.Live), max(reserved, m.Reserved)
-		}
 	}
 	return allocated, reserved
 }

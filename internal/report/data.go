@@ -103,7 +103,6 @@ type Epoch struct {
 	TrainMS       float64
 	ValMS         float64
 	AllocatorMS   float64
-	Allocs        int64
 	DriverCalls   int64
 	ValLoss       float64
 	ValAcc        float64 // 0 to 1

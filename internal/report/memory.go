@@ -103,7 +103,7 @@ func (d *document) causes() {
 		}
 		d.putf("<p>What is reserved and not live, by cause, %s. At another time more may be live.</p>\n", when+end)
 		if len(runs) > 1 {
-			d.putf("<figure>%s</figure>\n", causeBars(runs, peaks))
+			d.putf("<figure>%s</figure>\n", causeBars(runs, peaks, top))
 		}
 		key := []legend{{"live", "live"}}
 		for c := range gap.Causes {

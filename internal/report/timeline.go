@@ -30,15 +30,12 @@ func spans(all []Span, class func(Span) string, label bool) []box {
 }
 
 // gaps returns where no kernel ran, up to the end of the step.
-func gaps(kernels []Span, length float64) []box {
-	var all []box
+func gaps(kernels []Span, length float64) []Span {
+	var all []Span
 	end := 0.
 	gap := func(to float64) {
 		if to > end {
-			all = append(all, box{
-				Start: end, Length: to - end, Class: "gap",
-				Text: fmt.Sprintf("no kernel\n%s µs, from %s µs on", digits(to-end), digits(end)),
-			})
+			all = append(all, Span{Name: "no kernel", Start: end, Length: to - end})
 		}
 	}
 	sorted := slices.SortedFunc(slices.Values(kernels), func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
@@ -54,6 +51,7 @@ func gaps(kernels []Span, length float64) []box {
 func timeline(r Run, length float64, c colours) panel {
 	t := r.Step
 	byName := func(s Span) string { return c.of(s.Name) }
+	gapClass := func(Span) string { return "gap" }
 	p := panel{
 		Length: length, Unit: "µs",
 		Label: fmt.Sprintf("A step of %s: %s, %s, %s over %s µs.", r.Name, text.Count(len(t.Kernels), "kernel"),
@@ -68,7 +66,7 @@ func timeline(r Run, length float64, c colours) panel {
 		}
 	}
 	// The first lane holds the gaps, also if kernels overlap.
-	add("Device: kernels, and gaps between them", false, append(gaps(t.Kernels, t.Length), spans(t.Kernels, byName, true)...))
+	add("Device: kernels, and gaps between them", false, append(spans(gaps(t.Kernels, t.Length), gapClass, false), spans(t.Kernels, byName, true)...))
 	add("Host: calls to the allocator", false, spans(t.Calls, callClass, false))
 	add("Blocks, from Alloc to Free", len(t.Blocks) > 6, spans(t.Blocks, byName, true))
 	p.finish()

@@ -44,22 +44,18 @@ func (b *Backend) NewAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	case PlainMalloc:
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) { return allocator.NewMalloc(b.driver()), nil })
 	case CustomPool:
-		return b.newPool(cfg)
+		driver := b.driver()
+		o, err := poolOptions(cfg, driver)
+		if err != nil {
+			return nil, err
+		}
+		a, err := allocator.NewPool(driver, o)
+		if err != nil && o.PreallocateBytes > 0 { // poolOptions already made a pool without preallocation
+			err = cfg.Errorf("allocator.preallocate", "%w", err)
+		}
+		return a, err
 	}
 	return nil, fmt.Errorf("%s has no case in NewAllocator", kind)
-}
-
-func (b *Backend) newPool(cfg configs.Config) (allocator.Allocator, error) {
-	driver := b.driver()
-	o, err := poolOptions(cfg, driver)
-	if err != nil {
-		return nil, err
-	}
-	a, err := allocator.NewPool(driver, o)
-	if err != nil && o.PreallocateBytes > 0 { // poolOptions already made a pool without preallocation
-		err = cfg.Errorf("allocator.preallocate", "%w", err)
-	}
-	return a, err
 }
 
 // limited opens an allocator that has no limit of its own, and puts the limit of c on it.

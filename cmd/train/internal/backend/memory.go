@@ -125,9 +125,13 @@ func (b *Backend) CheckMemory(cfg configs.Config, set data.Dataset, among []Subj
 	} else {
 		host = append(host, device)
 	}
-	free, known := hostMemory()
-	if !known {
+	memory, err := mem.VirtualMemory()
+	if err != nil { // the system does not say how much there is
 		return nil
+	}
+	free := int64(memory.Available)
+	if swap, err := mem.SwapMemory(); err == nil {
+		free += int64(swap.Free)
 	}
 	return enough(cfg, "host", free, host...)
 }
@@ -155,18 +159,4 @@ func AtLimit(cfg configs.Config, err error) error {
 		return cfg.Errorf("allocator.max_bytes", "%w", err)
 	}
 	return cfg.Errorf("allocator.max_fraction", "%w", err)
-}
-
-// hostMemory returns the bytes of available memory and swap, and whether the system says how many
-// there are.
-func hostMemory() (bytes int64, known bool) {
-	memory, err := mem.VirtualMemory()
-	if err != nil {
-		return 0, false
-	}
-	bytes = int64(memory.Available)
-	if swap, err := mem.SwapMemory(); err == nil {
-		bytes += int64(swap.Free)
-	}
-	return bytes, true
 }

@@ -98,12 +98,6 @@ func (c Subject) String() string {
 	return name
 }
 
-// Alone returns the subject as ALLOCATOR_TYPE names it.
-func (c Subject) Alone() Subject {
-	c.Copy = 0
-	return c
-}
-
 // File returns the name for use in file names: custom-bestfit, custom-slack=1-64, custom#2.
 func (c Subject) File() string { return strings.NewReplacer(":", "-", "/", "-").Replace(c.String()) }
 

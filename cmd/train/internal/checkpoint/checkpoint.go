@@ -11,7 +11,6 @@
 package checkpoint
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -47,10 +46,8 @@ const (
 // Save replaces the checkpoint in a file. If the process is killed or the machine stops, the file
 // has the old or the new one. Only one process may write the file, and the one with .tmp appended.
 func (c Checkpoint) Save(path string) error {
-	metadata := maps.Clone(c.Settings)
-	if metadata == nil {
-		metadata = map[string]string{}
-	}
+	metadata := map[string]string{}
+	maps.Copy(metadata, c.Settings)
 	metadata[epochKey], metadata[stepKey], metadata[formatKey] = strconv.Itoa(c.Epoch), strconv.Itoa(c.Step), "pt"
 	var tensors []namedTensor
 	for i, w := range c.Weights {
@@ -64,7 +61,10 @@ func (c Checkpoint) Save(path string) error {
 	metadata[sumKey] = sum
 	temporary := path + ".tmp"
 	if err := writeFile(temporary, tensors, metadata); err != nil {
-		return errors.Join(err, removed(temporary))
+		if failed := os.Remove(temporary); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+		return err
 	}
 	return os.Rename(temporary, path)
 }
@@ -85,22 +85,10 @@ func writeFile(path string, tensors []namedTensor, metadata map[string]string) (
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriter(f)
-	if err := writeSafetensors(w, tensors, metadata); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
+	if err := writeSafetensors(f, tensors, metadata); err != nil {
 		return err
 	}
 	return f.Sync()
-}
-
-// removed removes a file that may not exist.
-func removed(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // ErrNone says that a run has no such file of weights.

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -27,8 +26,9 @@ type namedTensor struct {
 
 // entry is the header's description of a tensor.
 type entry struct {
+	name    string
 	Dtype   string   `json:"dtype"`
-	Shape   []int64  `json:"shape"`
+	Shape   []int    `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"` // in bytes
 }
 
@@ -48,12 +48,9 @@ func writeSafetensors(w io.Writer, tensors []namedTensor, metadata map[string]st
 	header := map[string]any{metadataName: metadata}
 	end := int64(0)
 	for _, t := range tensors {
-		e := entry{Dtype: float32Name, Offsets: [2]int64{end, end + 4*int64(len(t.Data))}}
-		for _, n := range t.Shape {
-			e.Shape = append(e.Shape, int64(n))
-		}
-		header[t.Name] = e
-		end = e.Offsets[1]
+		begin := end
+		end += 4 * int64(len(t.Data))
+		header[t.Name] = entry{Dtype: float32Name, Shape: t.Shape, Offsets: [2]int64{begin, end}}
 	}
 	text, err := json.Marshal(header)
 	if err != nil {
@@ -90,16 +87,15 @@ func writeElements(w io.Writer, tensors []namedTensor) (err error) {
 // overlap, leave a gap, do not fit their shape or do not cover the file are errors of one line.
 // Memory stays within a small multiple of size.
 func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata map[string]string, err error) {
-	in := bufio.NewReader(r)
 	var length uint64
-	if err := binary.Read(in, binary.LittleEndian, &length); err != nil {
+	if err := binary.Read(r, binary.LittleEndian, &length); err != nil {
 		return nil, nil, truncated(err)
 	}
 	if rest := uint64(max(size-8, 0)); length > rest || length > maxHeader {
 		return nil, nil, fmt.Errorf("a header of %d bytes, in a file of %d that may have one of %d", length, size, min(rest, maxHeader))
 	}
 	text := make([]byte, length)
-	if _, err := io.ReadFull(in, text); err != nil {
+	if _, err := io.ReadFull(r, text); err != nil {
 		return nil, nil, truncated(err)
 	}
 	if tensors, metadata, err = parseHeader(text, size-8-int64(length)); err != nil {
@@ -109,7 +105,7 @@ func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata m
 	for _, t := range tensors {
 		for chunk := range slices.Chunk(t.Data, chunkLen) {
 			raw := buffer[:4*len(chunk)]
-			if _, err := io.ReadFull(in, raw); err != nil {
+			if _, err := io.ReadFull(r, raw); err != nil {
 				return nil, nil, truncated(err)
 			}
 			if _, err := binary.Decode(raw, binary.LittleEndian, chunk); err != nil {
@@ -127,7 +123,7 @@ func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[
 	if err := json.Unmarshal(text, &members); err != nil {
 		return nil, nil, errors.New("the header is not a JSON object")
 	}
-	entries := map[string]*entry{}
+	var entries []entry
 	for name, raw := range members {
 		if name == metadataName {
 			if err := json.Unmarshal(raw, &metadata); err != nil {
@@ -135,51 +131,42 @@ func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[
 			}
 			continue
 		}
-		e := new(entry)
-		if err := json.Unmarshal(raw, e); err != nil {
+		e := entry{name: name}
+		if err := json.Unmarshal(raw, &e); err != nil {
 			return nil, nil, fmt.Errorf("tensor %q has no type, shape and offsets of integers", name)
 		}
 		if e.Dtype != float32Name {
 			return nil, nil, fmt.Errorf("tensor %q has elements of type %q, want %q", name, e.Dtype, float32Name)
 		}
-		entries[name] = e
-		tensors = append(tensors, namedTensor{Name: name})
+		entries = append(entries, e)
 	}
-	slices.SortFunc(tensors, func(a, b namedTensor) int {
-		return slices.Compare(entries[a.Name].Offsets[:], entries[b.Name].Offsets[:])
-	})
-	if n := len(tensors); n > 0 && bytes < entries[tensors[n-1].Name].Offsets[1] {
-		return nil, nil, fmt.Errorf("the file is cut off: it has %d of its tensors' %d bytes", bytes, entries[tensors[n-1].Name].Offsets[1])
+	slices.SortFunc(entries, func(a, b entry) int { return slices.Compare(a.Offsets[:], b.Offsets[:]) })
+	if n := len(entries); n > 0 && bytes < entries[n-1].Offsets[1] {
+		return nil, nil, fmt.Errorf("the file is cut off: it has %d of its tensors' %d bytes", bytes, entries[n-1].Offsets[1])
 	}
 	at := int64(0)
-	for i := range tensors {
-		t := &tensors[i]
-		e := entries[t.Name]
+	for _, e := range entries {
 		begin, end := e.Offsets[0], e.Offsets[1]
 		if begin != at || end < begin {
-			return nil, nil, fmt.Errorf("tensor %q is at bytes %d to %d, want it to begin at %d, where the one before it ends", t.Name, begin, end, at)
+			return nil, nil, fmt.Errorf("tensor %q is at bytes %d to %d, want it to begin at %d, where the one before it ends", e.name, begin, end, at)
 		}
 		at = end
 		if !fills(e.Shape, uint64(end-begin)) {
-			return nil, nil, fmt.Errorf("tensor %q of shape %v has %d bytes", t.Name, e.Shape, end-begin)
-		}
-		for _, n := range e.Shape {
-			t.Shape = append(t.Shape, int(n))
+			return nil, nil, fmt.Errorf("tensor %q of shape %v has %d bytes", e.name, e.Shape, end-begin)
 		}
 	}
 	if at != bytes {
 		return nil, nil, fmt.Errorf("%d bytes of elements, and the tensors have %d", bytes, at)
 	}
-	for i := range tensors {
-		e := entries[tensors[i].Name]
-		tensors[i].Data = make([]float32, (e.Offsets[1]-e.Offsets[0])/4)
+	for _, e := range entries {
+		tensors = append(tensors, namedTensor{e.name, e.Shape, make([]float32, (e.Offsets[1]-e.Offsets[0])/4)})
 	}
 	return tensors, metadata, nil
 }
 
 // fills reports whether float32 elements of a shape take the given number of bytes. Dimensions
 // below 1 do not.
-func fills(shape []int64, bytes uint64) bool {
+func fills(shape []int, bytes uint64) bool {
 	product := uint64(4)
 	for _, n := range shape {
 		hi, lo := bits.Mul64(product, uint64(n))

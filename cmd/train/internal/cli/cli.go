@@ -18,7 +18,6 @@ import (
 	"mlpool/cmd/train/internal/run"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
-	"mlpool/internal/completion"
 )
 
 // Options are the command line.
@@ -55,7 +54,7 @@ func Parse(args []string, stdout io.Writer) (o Options, err error) {
 	}
 	var given []string
 	flags.Visit(func(f *flag.Flag) {
-		if !completion.IsSwitch(f) || f.Value.String() != "false" {
+		if f.Value.String() != "false" && (f.Name != "compare" || o.Compare) {
 			given = append(given, "-"+f.Name)
 		}
 	})
@@ -67,7 +66,6 @@ var inPlace = []struct {
 	flag string
 	with []string
 }{
-
 	{"-list", nil},
 	{"-version", nil},
 	{"-completion", nil},
@@ -186,8 +184,6 @@ func isSubjects(word string) bool {
 		return err != nil
 	})
 }
-
-func (comparison) IsBoolFlag() bool { return true }
 
 // Trains reports whether the options ask for a training.
 func (o Options) Trains() bool {

@@ -63,7 +63,14 @@ func (o *Options) define() (*flag.FlagSet, []flagGroup) {
 		o.Set = append(o.Set, s)
 		return nil
 	})
-	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side; one that is named twice shows how much is noise")
+	f.BoolFunc("compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side; one that is named twice shows how much is noise", func(value string) error {
+		compare, err := strconv.ParseBool(value)
+		o.Compare, o.Among = compare || err != nil, nil
+		if err != nil {
+			o.Among = strings.Split(value, ",")
+		}
+		return nil
+	})
 	f.Func("until", fmt.Sprintf("continue -compare after num_epochs until each allocator's time, as a ratio to the first's, is known to within `PERCENT`, as in 1%%; it ends after %d epochs, or after the number that follows a comma, as in 1%%,200", compare.UntilEpochs), o.Until.Set)
 	f.path("resume", "resume the run in the folder `RUN`, with its own config", func(path string) { o.resume = path })
 	f.BoolVar(&o.best, "best", false, "with -resume or -predict: take the weights of the run's lowest validation loss, not its last ones")
@@ -100,19 +107,4 @@ func unknownFlag(flags *flag.FlagSet, err error) error {
 		return fmt.Errorf("unknown flag -%s, did you mean -%s? train -help lists all", name, names[i])
 	}
 	return fmt.Errorf("unknown flag -%s: train -help lists all", name)
-}
-
-// comparison is the flag -compare, with or without a list of allocators.
-type comparison struct{ o *Options }
-
-func (c comparison) String() string { return strconv.FormatBool(c.o != nil && c.o.Compare) }
-
-func (c comparison) Set(value string) error {
-	compare, err := strconv.ParseBool(value)
-	c.o.Compare = compare || err != nil
-	c.o.Among = nil
-	if err != nil {
-		c.o.Among = strings.Split(value, ",")
-	}
-	return nil
 }

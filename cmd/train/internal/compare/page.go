@@ -39,7 +39,12 @@ func reportPage(runs []Run) (report.Page, error) {
 	}
 	for i, r := range runs {
 		run := report.Run{Name: names[i], Diverged: r.diverged(), Losses: r.Losses, Recording: r.Recording}
-		run.Facts = append(r.mainFacts(settings[i]), factsOf(settings[i], differ)...)
+		run.Facts = r.mainFacts(settings[i])
+		for _, key := range differ {
+			if value, known := settings[i][key]; known {
+				run.Facts = append(run.Facts, report.Fact{Name: key, Value: fmt.Sprint(value)})
+			}
+		}
 		if folder := r.Folder; folder != "" {
 			if p.Turns {
 				folder = filepath.Dir(folder)
@@ -50,7 +55,7 @@ func reportPage(runs []Run) (report.Page, error) {
 		for _, e := range all[:min(len(all), epochs)] {
 			run.Epochs = append(run.Epochs, report.Epoch{
 				Number: e.Epoch, Warmup: e.Warmup, Steps: e.Steps - e.ResumedAfter, TrainMS: e.TrainMS, ValMS: e.ValMS,
-				AllocatorMS: e.AllocatorMS, Allocs: e.Allocs, DriverCalls: e.DriverCalls,
+				AllocatorMS: e.AllocatorMS, DriverCalls: e.DriverCalls,
 				ValLoss: float64(e.ValLoss), ValAcc: e.ValAcc, PeakAllocated: e.PeakAllocated, PeakReserved: e.PeakReserved,
 			})
 		}
@@ -222,13 +227,4 @@ func differing(settings []map[string]any) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(keys))
-}
-
-func factsOf(settings map[string]any, keys []string) (facts []report.Fact) {
-	for _, key := range keys {
-		if value, known := settings[key]; known {
-			facts = append(facts, report.Fact{Name: key, Value: fmt.Sprint(value)})
-		}
-	}
-	return facts
 }

@@ -128,11 +128,6 @@ func newFigures(all []rundir.Record) *figures {
 	return f
 }
 
-// compareEpochs returns the difference between the epochs of two runs that took turns.
-func compareEpochs(reference, run []rundir.Record) stats.Difference {
-	return stats.Compare(epochMS(steady(reference)), epochMS(steady(run)))
-}
-
 // epochMS returns the time of each epoch.
 func epochMS(records []rundir.Record) []float64 { return values(records, rundir.Record.TotalMS) }
 
@@ -162,7 +157,7 @@ func NewResults(dir string, runs []Run) Results {
 			one.Figures = newFigures(records[i])
 		}
 		if i > 0 && one.Figures != nil {
-			one.paired = compareEpochs(records[0], records[i])
+			one.paired = stats.Compare(epochMS(steady(records[0])), epochMS(steady(records[i])))
 			one.Difference = newDifference(one.paired)
 			one.Losses = agreement(r.Losses[:steps], runs[0].Losses[:steps])
 		}

@@ -58,11 +58,10 @@ func Print(ctx context.Context, cfg configs.Config, stdout io.Writer) error {
 		return dataError(cfg, err)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	if cfg.Data.DataDir != "" {
-		fmt.Fprintf(w, "source: %s\n", l.Source)
-	} else {
-		fmt.Fprintf(w, "source: %s, of %s\n", l.Source, cfg.Data.Dataset)
+	if cfg.Data.DataDir == "" {
+		l.Source += ", of " + cfg.Data.Dataset
 	}
+	fmt.Fprintf(w, "source: %s\n", l.Source)
 	for _, f := range l.Files {
 		fmt.Fprintf(w, "%s\t%d bytes\n", f.Path, f.Bytes)
 	}

@@ -186,16 +186,7 @@ func labelsBeside(images string) (*tensor.Dense, error) {
 	if path == "" || err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	labels, err := data.ReadLabels(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return labels, nil
+	return data.ReadFile(path, data.ReadLabels)
 }
 
 // predictPicture prints the probability of each class.

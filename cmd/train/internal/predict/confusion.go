@@ -25,11 +25,9 @@ func Confuse(predictions []int, labels []uint8, classes int) Confusion {
 func (c Confusion) Accuracy() float64 {
 	right, all := 0, 0
 	for label, row := range c {
-		for prediction, n := range row {
+		right += row[label]
+		for _, n := range row {
 			all += n
-			if prediction == label {
-				right += n
-			}
 		}
 	}
 	return float64(right) / float64(all)

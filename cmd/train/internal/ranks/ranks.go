@@ -84,9 +84,6 @@ func (r *Ranks) Size() int {
 	return r.World.Size
 }
 
-// FromEnv returns the process that a launcher's environment describes.
-func (r *Ranks) FromEnv() (launch.Process, error) { return launch.FromEnv(r.Env) }
-
 // Together meets the other ranks and calls f. What f writes to stderr is discarded except on rank 0.
 // If all ranks end at the same step (an interruption or divergence), only rank 0 prints it.
 func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.Writer, f func(stderr io.Writer) error) (err error) {
@@ -107,7 +104,11 @@ func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.
 	err = f(stderr)
 	close(done) // to leave takes a bounded time
 	if r.allEnd(err) {
-		return reportedByRank0(process, errors.Join(err, r.World.Leave(nil)))
+		err = errors.Join(err, r.World.Leave(nil))
+		if process.Rank != 0 {
+			err = errors.Join(err, &launch.ReportedError{Reason: "as on rank 0"})
+		}
+		return err
 	}
 	left := r.World.Leave(err)
 	if left != nil && ctx.Err() != nil && !exit.IsInterrupted(left) {
@@ -138,14 +139,6 @@ func OfRank(p launch.Process, err error) error {
 		return err
 	}
 	return fmt.Errorf("rank %d: %w", p.Rank, err)
-}
-
-// reportedByRank0 marks an error that all ranks have and rank 0 prints.
-func reportedByRank0(p launch.Process, err error) error {
-	if p.Rank == 0 || err == nil {
-		return err
-	}
-	return errors.Join(err, &launch.ReportedError{Reason: "as on rank 0"})
 }
 
 // allEnd reports whether err ends all ranks at the same step.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"mlpool/allocator"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/recording"
@@ -96,20 +95,10 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 		return rundir.Record{}, nil, backend.AtLimit(r.cfg, err)
 	}
 	after, spent := r.stats()
-	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
-	rec.Segments, rec.ResumedAfter, rec.Warmup = r.segments(), done, len(r.records) == 0
-	r.records, r.unsaved = append(r.records, rec), true
-	losses := e.Losses[done:]
-	r.losses = append(r.losses, losses...)
-	return rec, losses, nil
-}
-
-// newRecord returns the record of an epoch. before and after are the statistics of the allocators,
-// spent is the time in them.
-func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent time.Duration) rundir.Record {
-	return rundir.Record{
-		Allocator: name, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
-		Loss: rundir.Nats(e.Loss()), ValLoss: rundir.Nats(e.ValLoss), ValAcc: e.ValAcc, Diverged: e.Diverged(),
+	rec := rundir.Record{
+		Allocator: r.String(), Segments: r.segments(), Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
+		Warmup: len(r.records) == 0, ResumedAfter: done, Diverged: e.Diverged(),
+		Loss: rundir.Nats(e.Loss()), ValLoss: rundir.Nats(e.ValLoss), ValAcc: e.ValAcc,
 		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
 		AllReduceUS: 1000 * milliseconds(e.AllReduce), ExposedUS: 1000 * milliseconds(e.Exposed),
 		Allocs:        after.Allocs - before.Allocs,
@@ -119,16 +108,23 @@ func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent 
 		Refused:       after.Refused - before.Refused,
 		Mappings:      after.Mappings - before.Mappings,
 		Stitches:      after.Stitches - before.Stitches,
-		AllocatorMS:   milliseconds(spent),
+		AllocatorMS:   milliseconds(spent - spentBefore),
 		PeakAllocated: after.PeakAllocated,
 		PeakReserved:  after.PeakReserved,
 	}
+	r.records, r.unsaved = append(r.records, rec), true
+	losses := e.Losses[done:]
+	r.losses = append(r.losses, losses...)
+	return rec, losses, nil
 }
 
 // log logs an epoch in the runner's folder.
 func (r *runner) log(rec rundir.Record, losses []float32) error {
 	defer r.ranks.Write()()
 	r.facts.Epochs = r.earlier.start().Epoch + len(compare.Whole(r.records))
+	if r.folder == nil {
+		return nil
+	}
 	return r.folder.Add(rec, losses)
 }
 

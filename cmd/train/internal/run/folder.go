@@ -62,7 +62,10 @@ func (s *session) begin() (err error) {
 	compared := len(s.runners) > 1
 	for i, r := range s.runners {
 		r.facts = facts
-		r.facts.ResumedFrom, r.facts.Epochs = r.earlier.dir(), r.earlier.start().Epoch
+		r.facts.Epochs = r.earlier.start().Epoch
+		if r.earlier != nil {
+			r.facts.ResumedFrom = r.earlier.Run.Dir
+		}
 		r.facts.Name, r.facts.Allocator, r.facts.Segments = r.String(), r.Kind, r.segments()
 		if r.HasPool() {
 			r.facts.Strategy = r.cfg.Allocator.Strategy
@@ -121,11 +124,12 @@ func (s *session) conclude(end time.Time, err error) error {
 		if r.facts.Status = statusOf(err); err != nil {
 			r.facts.Error = text.OneLine(err.Error())
 		}
-		if r.folder != nil {
-			r.folder.Facts = r.facts
+		if r.folder == nil {
+			continue
 		}
+		r.folder.Facts = r.facts
 		errs = append(errs, r.folder.Finish())
-		if r.folder != nil && len(s.runners) == 1 && r.facts.Status != rundir.Failed {
+		if len(s.runners) == 1 && r.facts.Status != rundir.Failed {
 			if err := r.folder.Publish(logDir(s.cfg.Log.LogDir, r.Subject)); err != nil {
 				errs = append(errs, s.logError(err))
 			}

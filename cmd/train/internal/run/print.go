@@ -41,7 +41,11 @@ func (s *session) printEpoch(r rundir.Record) {
 		}
 	}
 	if len(s.runners) > 1 {
-		parts[0] = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, parts[0])
+		width := 0
+		for _, r := range s.runners {
+			width = max(width, len(r.String()))
+		}
+		parts[0] = fmt.Sprintf("%-*s  %s", width, r.Allocator, parts[0])
 	}
 	line := parts[0]
 	for _, part := range parts[1:] {
@@ -51,14 +55,6 @@ func (s *session) printEpoch(r rundir.Record) {
 		line += "  " + part
 	}
 	_ = s.bar.Print(s.stdout, line+"\n") // standard output remembers its error
-}
-
-// nameWidth returns the length of the longest name of a runner.
-func (s *session) nameWidth() (width int) {
-	for _, r := range s.runners {
-		width = max(width, len(r.String()))
-	}
-	return width
 }
 
 // printSummary prints the results of the runs, and where their folder is.
@@ -82,7 +78,9 @@ func (s *session) printResume() {
 			continue
 		}
 		command := quoted(os.Args[0]) + " -resume " + quoted(r.folder.Dir)
-		if name := r.Alone().String(); name != backend.CustomPool {
+		alone := r.Subject // as ALLOCATOR_TYPE names it
+		alone.Copy = 0
+		if name := alone.String(); name != backend.CustomPool {
 			command = backend.AllocatorEnv + "=" + name + " " + command
 		}
 		fmt.Fprintf(s.stdout, "continue with: %s\n", command)

@@ -27,7 +27,7 @@ func (s *session) profile(ctx context.Context) error {
 			return fmt.Errorf("profile: %w", err)
 		}
 		s.printProfile(r.String(), p, r.facts.GPU != nil)
-		if r.trace == nil || filepath.Ext(s.tracePath(r)) != ".json" {
+		if r.trace == nil || filepath.Ext(s.tracePath(r.Subject)) != ".json" {
 			continue
 		}
 		l, err := r.device.Timeline(step)

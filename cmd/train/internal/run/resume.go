@@ -85,14 +85,6 @@ func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 	return e, nil
 }
 
-// dir returns the run's folder; empty: none.
-func (e *Earlier) dir() string {
-	if e == nil {
-		return ""
-	}
-	return e.Run.Dir
-}
-
 // print says where the run continues. A run that was killed after its last epoch has nothing left
 // to train.
 func (e *Earlier) print(epochs int, w io.Writer) {

@@ -51,7 +51,7 @@ func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r 
 	if o.JSON {
 		lines = stderr
 	}
-	s := newSession(cfg, from, r, lines, stderr)
+	s := &session{cfg: cfg, from: from, ranks: r, stdout: lines, stderr: stderr}
 	defer func() { err = errors.Join(err, s.close(err)) }()
 	if err := s.open(ctx, o); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *session) open(ctx context.Context, o Options) (err error) {
 	if err := checkLogDir(s.cfg, s.among); err != nil {
 		return err
 	}
-	if err := checkTraces(s.cfg, s.among); err != nil {
+	if err := s.checkTraces(); err != nil {
 		return err
 	}
 	if err := s.backend.CheckAllocators(s.cfg, s.among); err != nil {

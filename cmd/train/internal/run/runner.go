@@ -68,21 +68,18 @@ func (r *runner) segments() string {
 	return strings.Join(kinds, " and ")
 }
 
-// stats adds up the statistics of the runner's allocators, and the time in them.
+// stats adds up the statistics of the runner's allocators that a record has, and the time in them.
 func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	for _, a := range r.allocs {
 		st := a.Stats()
 		sum.Allocs += st.Allocs
-		sum.Frees += st.Frees
 		sum.DriverCalls += st.DriverCalls
 		sum.DriverMallocs += st.DriverMallocs
 		sum.HostWaits += st.HostWaits
 		sum.Refused += st.Refused
 		sum.Mappings += st.Mappings
 		sum.Stitches += st.Stitches
-		sum.Allocated += st.Allocated
 		sum.PeakAllocated += st.PeakAllocated
-		sum.Reserved += st.Reserved
 		sum.PeakReserved += st.PeakReserved
 		spent += a.Time()
 	}

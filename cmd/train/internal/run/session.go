@@ -28,10 +28,6 @@ type session struct {
 	ranks          *ranks.Ranks // nil: one GPU
 }
 
-func newSession(cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stderr io.Writer) *session {
-	return &session{cfg: cfg, from: from, bound: cfg.Train.NumEpochs, ranks: r, stdout: stdout, stderr: stderr}
-}
-
 // verbose prints a line during an epoch.
 func (s *session) verbose(line string) {
 	_ = s.bar.Print(s.stdout, line) // standard output remembers its error

@@ -51,7 +51,7 @@ func idleQueue() device.Queue {
 // prepared returns a session on b that is ready to train on the pool.
 func prepared(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *session {
 	t.Helper()
-	s := newSession(cfg, nil, nil, io.Discard, io.Discard)
+	s := &session{cfg: cfg, bound: cfg.Train.NumEpochs, stdout: io.Discard, stderr: io.Discard}
 	s.backend, s.among = b, []backend.Subject{{Kind: backend.CustomPool}}
 	must.OK(t, s.prepare(set))
 	return s

@@ -13,7 +13,7 @@ import (
 )
 
 // A Folder is the folder of a run that writes to it. Each epoch is written when it ends, so a run that
-// is cut short loses nothing. A nil Folder writes nothing.
+// is cut short loses nothing.
 type Folder struct {
 	Dir   string
 	Facts Facts // complete them before Finish
@@ -69,9 +69,6 @@ func (f *Folder) logs() []*os.File {
 // error in one file it still writes the others. It returns only the first error, since on a full
 // disk all of them fail.
 func (f *Folder) Add(rec Record, losses []float32) error {
-	if f == nil {
-		return nil
-	}
 	w := bufio.NewWriter(f.trainLosses)
 	for _, v := range losses {
 		fmt.Fprintln(w, v)
@@ -89,9 +86,6 @@ func (f *Folder) Add(rec Record, losses []float32) error {
 // Carry logs what an earlier run did that this one resumes, before the first epoch: its complete
 // epochs, the losses of their steps, and the losses after them.
 func (f *Folder) Carry(records []Record, losses []float32) error {
-	if f == nil {
-		return nil
-	}
 	for _, r := range records {
 		if err := f.Add(r, losses[:r.Steps]); err != nil {
 			return err
@@ -109,9 +103,6 @@ func (f *Folder) Carry(records []Record, losses []float32) error {
 // Sync returns once the logs are on the disk. A checkpoint that is saved afterwards is never ahead
 // of them.
 func (f *Folder) Sync() error {
-	if f == nil {
-		return nil
-	}
 	var errs []error
 	for _, file := range f.logs() {
 		errs = append(errs, file.Sync())
@@ -120,12 +111,7 @@ func (f *Folder) Sync() error {
 }
 
 // Finish writes the facts and unlocks the folder.
-func (f *Folder) Finish() error {
-	if f == nil {
-		return nil
-	}
-	return errors.Join(f.writeFacts(), f.close())
-}
+func (f *Folder) Finish() error { return errors.Join(f.writeFacts(), f.close()) }
 
 func (f *Folder) close() error {
 	var errs []error

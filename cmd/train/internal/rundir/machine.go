@@ -20,11 +20,8 @@ const driverVersion = "/proc/driver/nvidia/version"
 // ThisMachine describes the computer that the program runs on. What the system does not
 // say is left out.
 func ThisMachine() Machine {
-	m := Machine{OS: runtime.GOOS, CPU: runtime.GOARCH, Cores: runtime.GOMAXPROCS(0)}
-	if name, err := os.Hostname(); err == nil {
-		m.Host = name
-	}
-	m.OS = cmp.Or(platform(), m.OS)
+	m := Machine{OS: cmp.Or(platform(), runtime.GOOS), CPU: runtime.GOARCH, Cores: runtime.GOMAXPROCS(0)}
+	m.Host, _ = os.Hostname()
 	if infos, err := cpu.Info(); err == nil && len(infos) > 0 {
 		m.CPU = cmp.Or(infos[0].ModelName, m.CPU)
 	}
