@@ -193,6 +193,6 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 		a.counted.calls.Add(1)
 		e.fromDevice(d.MemInfo())
 	}
-	e.advise(0, max(st.Reserved-st.Allocated, 0))
+	e.advise(0, max(st.Reserved-st.Allocated, 0), 1)
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/undo"
 )
 
@@ -208,10 +209,10 @@ func limitAtLeast(bytes int64) string {
 }
 
 // advise sets Advice, from the other fields, the limit with which the same calls would have
-// succeeded, 0 if it is not known, and the bytes that are not handed out.
-func (e *OutOfMemoryError) advise(enough, free int64) {
+// succeeded, 0 if it is not known, the bytes that are not handed out, and the unit of a limit.
+func (e *OutOfMemoryError) advise(enough, free, unit int64) {
 	size := blockSize(min(e.Bytes, maxRequest))
-	switch least := e.Allocated + size; {
+	switch least := block.RoundUp(e.Allocated+size, unit); {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
 	case enough > e.Limit && size > e.Limit:

@@ -89,6 +89,6 @@ func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error
 		Allocated: st.Allocated, Reserved: st.Reserved, Err: err,
 	}
 	e.fromDevice(m.driver.MemInfo())
-	e.advise(0, 0)
+	e.advise(0, 0, 1)
 	return e
 }

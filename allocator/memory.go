@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/pages"
@@ -190,20 +191,19 @@ func (p *Pool) growBy(r *request, bytes int64) (*Block, error) {
 }
 
 // makeChunks makes bytes of new memory, for the request's heap to attach. If a call fails, it returns the new chunks to
-// the driver, except those that the driver does not take back. It creates several chunks only if the device has
-// memory for all, as far as the pool knows, so that it does not take memory that others need.
+// the driver, except those that the driver does not take back. Where more than one long chunk is needed, it creates
+// none unless the device has memory for all, as far as the pool knows, so that it does not take memory that others need.
 func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	s := p.space
 	if bytes > 0 && p.beyondLimit(bytes) {
 		return nil, p.passLimit(r)
 	}
-	chunk := p.chunkBytes(r, bytes)
-	if p.full || bytes > chunk {
+	if p.full || bytes > s.ChunkBytes(bytes, p.reserved, math.MaxInt64) {
 		if err := p.noRoom(r, bytes, 0); err != nil {
 			return nil, err
 		}
 	}
-	made, err := s.Make(&r.heap.pages, bytes, chunk)
+	made, err := s.Make(&r.heap.pages, bytes, p.chunkBytes(r, bytes))
 	p.reserved = s.Held
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	r.asked = r.asked && len(made) == 0
@@ -212,7 +212,7 @@ func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 
 // chunkBytes returns the size of the chunks for bytes of new memory.
 func (p *Pool) chunkBytes(r *request, bytes int64) int64 {
-	if p.space.Whole {
+	if p.space.Whole { // the driver need not be asked
 		return bytes
 	}
 	return p.space.ChunkBytes(bytes, p.reserved, p.left(r, bytes))

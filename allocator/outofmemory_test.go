@@ -241,12 +241,12 @@ func TestOutOfMemoryError(t *testing.T) {
 		prepare      func(r *rig) []allocator.Block
 	}{
 		{"larger than the device", "larger than the device", deviceBytes + 1, allocator.PoolOptions{}, nil},
-		{"larger than the limit", "the limit must be at least 8388864", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
+		{"larger than the limit", "the limit must be at least 10485760", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
 		{"larger than the limit, no pages", "a limit of 8388864 would be enough", limit + 1, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, nil},
-		{"limit reached", "the limit must be at least 9437184", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
+		{"limit reached", "the limit must be at least 10485760", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
 		{"limit reached, no pages", "a limit of 9437184 would be enough", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, fill},
 		{"limit reached, pre-allocated", "a limit of 9437184 would be enough", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, fill},
-		{"limit reached, with a stitch", "the limit must be at least 9437184", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, func(r *rig) []allocator.Block {
+		{"limit reached, with a stitch", "the limit must be at least 10485760", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, func(r *rig) []allocator.Block {
 			blocks := fill(r)
 			r.freeAll(append(slices.Clone(blocks[:2]), blocks[4:6]...), 1)
 			return append([]allocator.Block{r.alloc(4<<20, 1), blocks[2], blocks[3]}, blocks[6:]...)

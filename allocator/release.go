@@ -354,7 +354,7 @@ func (p *Pool) memInfo(r *request) deviceMemory {
 }
 
 // left returns the bytes by which the pool may grow, as far as it knows. It asks the driver for the free bytes of the device
-// only if the pool would have grown by half of the last answer.
+// only if the pool would have grown by half of the last answer, has released memory since, or was refused memory.
 func (p *Pool) left(r *request, bytes int64) int64 {
 	if grown := p.reserved - p.device.reserved; p.full || grown < 0 || grown+bytes >= p.device.free/2 {
 		p.memInfo(r)
@@ -399,7 +399,7 @@ func (p *Pool) passLimit(r *request) error {
 // refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
 // examines few heaps, and at most asks the driver for its free bytes. The driver decides about one chunk.
 func (p *Pool) refuseEarly(r *request) error {
-	if back := p.idle(); r.size > back && (p.full || p.beyondLimit(r.size-back) || r.size > p.chunkBytes(r, r.size)) {
+	if back := p.idle(); r.size > back && (p.full || p.beyondLimit(r.size-back) || r.size > p.space.ChunkBytes(r.size, p.reserved, math.MaxInt64)) {
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}
@@ -440,7 +440,7 @@ func (p *Pool) outOfMemory(r *request) error {
 		if p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
 			r.enough = 0 // another limit changes the threshold of collections too, or the device has too little
 		}
-		e.advise(r.enough, unused)
+		e.advise(r.enough, unused, p.space.Page)
 	}
 	return e
 }

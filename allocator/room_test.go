@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/internal/must"
 )
 
 // TestRefusedBesidePieces requests more than the device has free and the pool has in whole pages or
@@ -225,12 +226,15 @@ func (hidden) MemInfo() (free, total int64, err error) { return 0, 1 << 30, nil 
 func TestDriverDecides(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		p := newPool(t, hidden{allocatortest.NewFake(1 << 30)}, allocator.PoolOptions{Segments: kind})
-		b, err := p.Alloc(1<<20, 1, "")
-		if err == nil {
-			err = p.Free(b, 1)
+		for _, bytes := range []int64{1 << 20, 4 << 20, 8 << 20} {
+			b, err := p.Alloc(bytes, 1, "")
+			if err == nil {
+				err = p.Free(b, 1)
+			}
+			if err != nil {
+				t.Errorf("%s, %d bytes: %v", kind, bytes, err)
+			}
 		}
-		if err := errors.Join(err, p.Close()); err != nil {
-			t.Errorf("%s: %v", kind, err)
-		}
+		must.OK(t, p.Close())
 	}
 }

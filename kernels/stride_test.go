@@ -60,6 +60,12 @@ func integers(t *testing.T, s kernels.Stream, precision kernels.Precision, n int
 	for i := range x {
 		x[i] = float32(i*i%9 - 4)
 	}
+	return operand(t, s, precision, x)
+}
+
+// operand returns the address of the values of x.
+func operand(t *testing.T, s kernels.Stream, precision kernels.Precision, x []float32) uintptr {
+	n := len(x)
 	p := malloc(t, 4*n)
 	must.OK(t, s.Upload(p, bytesOf(x)))
 	if precision != kernels.BF16 {

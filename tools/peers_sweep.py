@@ -80,7 +80,6 @@ BOUNDS = [
     ("low-tensorop: one wave of tiles", TENSOR, "512x512x2", "512x513x2"),
     ("low-tensorop: one column of tiles", TENSOR, "32x16384x4", "40x16384x4"),
     ("thin-simt: columns", TENSOR, "96x8192x4", "104x8192x4"),
-    ("skinny or narrow-tensorop: tiles", TENSOR, "16x2112x4", "16x2113x4"),
     ("chain: columns", ALL, "64x256x4", "72x256x4"),
     ("chain: multiplications", FLOATS, "64x1024x4", "64x1025x4"),
     ("chain: multiplications in bf16", BF16, "64x512x4", "64x513x4"),

@@ -168,7 +168,9 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 	}
 	g := dgradGEMM(dx.Tensor, w, x, dy.Tensor)
 	if d.fusesWgrad(w, x, dy.Tensor) {
-		d.launchChain()
+		if d.launchChain(); d.err != nil {
+			return dx
+		}
 		g.B, g.Rounded = w.addr(), w.rounded.Addr
 		g.Alpha, g.Prefetch = -d.rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B, g.Rounded)

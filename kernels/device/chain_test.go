@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,10 +12,11 @@ import (
 	"mlpool/kernels"
 )
 
-// chainQueue takes GEMMs of up to 16 columns in chains, and notes the chains.
+// chainQueue takes GEMMs of up to 16 columns in chains, and notes the chains. If fault is set, chains fail.
 type chainQueue struct {
 	HostQueue
 	chains []string
+	fault  error
 }
 
 func (q *chainQueue) Chains(g kernels.GEMM) bool { return g.N <= 16 && g.K <= 16 }
@@ -24,6 +26,9 @@ func (q *chainQueue) GroupedGEMM(group []kernels.GEMM) error {
 		return q.HostQueue.GroupedGEMM(group)
 	}
 	q.chains = append(q.chains, fmt.Sprint(len(group), gemmName(group[0])))
+	if q.fault != nil {
+		return q.fault
+	}
 	for i, g := range group {
 		if i > 0 && (g.A != group[i-1].C || g.Prefetch&kernels.PrefetchA != 0) {
 			return fmt.Errorf("GEMM %d of the chain: %+v", i, g)
@@ -86,6 +91,23 @@ func TestChain(t *testing.T) {
 		}
 		if want := slices.Concat(c.chains, c.chains); !slices.Equal(chains.chains, want) {
 			t.Errorf("widths %v: chains %q, want %q", c.widths, chains.chains, want)
+		}
+	}
+}
+
+// TestChainFails wants a step whose chain fails to launch nothing after it, and the next step to begin anew.
+func TestChainFails(t *testing.T) {
+	q, names := new(chainQueue), []string(nil)
+	b := newBench(t, Observe(q, func(l Launch, queue func() error) error { names = append(names, l.Shape); return queue() }), true)
+	wide, narrow := b.tensor(t, 8, 24), b.tensor(t, 24, 8)
+	for fault, want := range map[error][]string{
+		errors.New("no chain"): {"[13,12]·[12,8]"},
+		nil:                    {"[13,12]·[12,8]", "[13,8]·[8,24]", "[13,24]·[24,8]"},
+	} {
+		q.fault, names = fault, nil
+		b.Hidden(b.tensor(t, 13, 12), b.w0, wide, narrow)
+		if err := b.EndStep(); !errors.Is(err, fault) || !slices.Equal(names, want) {
+			t.Errorf("fault %v: %v, and launches of %q, want %q", fault, err, names, want)
 		}
 	}
 }

@@ -213,7 +213,9 @@ func (d *Device) gemm(op string, g kernels.GEMM) {
 		d.chain = append(d.chain, g)
 		return
 	}
-	d.launchChain()
+	if d.launchChain(); d.err != nil {
+		return
+	}
 	g.Prefetch = d.last.prefetch(g)
 	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T, g.Rounded)
 }

@@ -156,6 +156,17 @@ func TestRecordedGroups(t *testing.T) {
 	}
 }
 
+// TestRecordedChain wants what a GEMM of a chain reads from the one before not to count as bytes.
+func TestRecordedChain(t *testing.T) {
+	var got Launch
+	r := Observe(new(chainQueue), func(l Launch, _ func() error) error { got = l; return nil })
+	g := kernels.GEMM{Epilogue: kernels.Activate, C: 8, M: 3, N: 4, K: 5}
+	must.OK(t, r.GroupedGEMM([]kernels.GEMM{g, {Epilogue: kernels.Activate, C: 9, A: 8, M: 3, N: 6, K: 4}}))
+	if got.Bytes != 4*(3*5+5*4+3*4+4*6+3*6) || got.Name != "gemm+relu" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestProfilePutsLikeTogether profiles two equal operations in a step.
 func TestProfilePutsLikeTogether(t *testing.T) {
 	b := newBench(t, new(tickQueue), true)

@@ -92,6 +92,9 @@ func ofGroupedGEMM(group []kernels.GEMM, values Kind) Launch {
 	alike := 0
 	for i, g := range group {
 		l := ofGEMM(g, values)
+		if i > 0 && g.A == group[i-1].C { // of a chain: it was counted, and is not read
+			l.Bytes -= float64(values.Size()) * float64(g.M) * float64(g.K)
+		}
 		all.FLOPs, all.Bytes = all.FLOPs+l.FLOPs, all.Bytes+l.Bytes
 		all.GEMMs, all.Arrays, all.Wrote = append(all.GEMMs, g), append(all.Arrays, l.Arrays...), append(all.Wrote, l.Wrote...)
 		if alike++; i+1 < len(group) && ofGEMM(group[i+1], values).Shape == l.Shape {

@@ -28,7 +28,7 @@ type Chunk struct {
 	stitches   []*Stitch // that it is mapped in, the oldest first
 	moved      bool      // counted in Space.Moved
 
-	// Of a new chunk, or of a space that sleeps:
+	// While it is made, and in a space that sleeps:
 
 	unmapped bool // it is not mapped at addr
 	released bool // it has no pages
@@ -137,7 +137,7 @@ var bounds = struct {
 	// burst is the number of chunks mapped beyond one in requestsPerMapped requests before slack grows. Some
 	// programs map 1024 to warm up, and then none.
 	burst int64
-}{64 << 30, 64 << 20, 4096, 8, 1024}
+}{64 << 30, 64 << 20, 8192, 8, 1024}
 
 // ShrinkBounds makes the bounds of stitches and of ranges of addresses so small that few calls
 // reach them, and slack grow, until restore is called: for tests. No Space may be in use at
@@ -167,6 +167,9 @@ const (
 // ChunkBytes returns the size of the chunks for bytes of new memory when reserved bytes are reserved and free bytes
 // are left.
 func (s *Space) ChunkBytes(bytes, reserved, free int64) int64 {
+	if s.Whole {
+		return bytes
+	}
 	last := max(free/freeShare, s.Page)
 	share, long := reserved/chunkShare, min(longPages*s.Page, last)
 	if bytes > 0 && bytes <= min(reserved/wholeShare, long) {

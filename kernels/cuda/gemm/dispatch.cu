@@ -40,8 +40,8 @@ bool aligned_values(const Gemm &g) { return aligned_operands(g) && !g.indices; }
 
 double work(const Gemm &g) { return double(g.m) * g.n * g.k; }
 
-// chain_fits says whether a launch takes longer than the multiplications. With more of them other kernels are faster, but
-// not in float32 for up to 32 columns.
+// chain_fits says whether the multiplications take less time than a launch. For more multiplications other kernels are
+// faster, but not in float32 if n and k are at most 32.
 bool chain_fits(const Gemm &g) {
   const bool half = g.precision == KERNELS_BF16;
   const int side = std::max(g.n, g.k);
@@ -62,7 +62,7 @@ bool skinny_tensorop_fits(const Gemm &g) {
   if (g.indices) return g.aligned() && g.k > 0;
   // low-tensorop divides the k of a tile between two CTAs. It waits if they are more than a wave.
   bool low_waits = g.precision == KERNELS_TF32X3 && third_row_tile(g) && g.k <= 896 && 2 * low_tiles(g) > device().sms;
-  return g.k <= 1024 && skinny_fits(g, low_waits ? 3 : g.layout == NN && g.narrow() ? 1 : 2);
+  return g.k <= 1024 && skinny_fits(g, low_waits ? 3 : 2);
 }
 
 bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices || third_row_tile(g) ? 3 : 2); }

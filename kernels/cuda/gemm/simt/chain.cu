@@ -1,4 +1,4 @@
-// Chains of GEMMs on the CUDA cores, in float32 in every precision: NN or NT of up to 64 columns and k, of which each reads
+// Chains of GEMMs on the CUDA cores, in float32 in every precision: NN or NT with n and k of up to 64, of which each reads
 // the c of the one before as its a. So the hidden layers of a narrow network are one launch, where a launch for each would
 // take longer than its multiplications.
 //
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(THREADS) chain_gemm(const CONSTANT Chain chain
             if (epilogue.fused()) store((Value *)g.c + at, v);
             else store(g.c + at, v);
           }
-          values[r][j] = as_stored(v, Value());
+          values[r][j] = n < g.n ? as_stored(v, Value()) : 0;  // not infinity by zero
         }
     }
     row += gridDim.x * C::CTA_ROWS;
@@ -169,15 +169,19 @@ int launch_layout(uintptr_t stream, const Gemm *g, int count) {
 
 }  // namespace
 
+// A GEMM has the same kernel in every chain, and alone, so that it has the same bits.
 int chain(uintptr_t stream, const Gemm *g, int count) {
-  int width = 0;
-  for (int i = 0; i < count; i++) width = std::max({width, g[i].n, g[i].k});
-  return with_values(g->precision, [&](auto value) {
-    using Value = decltype(value);
-    return width <= 16   ? launch_layout<Value, 16>(stream, g, count)
-           : width <= 32 ? launch_layout<Value, 32>(stream, g, count)
-                         : launch_layout<Value, CHAIN_SIDE>(stream, g, count);
-  });
+  auto side = [](const Gemm &one) { return one.n <= 16 && one.k <= 16 ? 16 : one.n <= 32 && one.k <= 32 ? 32 : CHAIN_SIDE; };
+  for (const Gemm *end = g + count, *last; g < end; g = last) {
+    last = std::find_if(g, end, [&](const Gemm &one) { return side(one) != side(*g); });
+    int code = with_values(g->precision, [&](auto value) {
+      using Value = decltype(value);
+      auto launch = side(*g) == 16 ? launch_layout<Value, 16> : side(*g) == 32 ? launch_layout<Value, 32> : launch_layout<Value, CHAIN_SIDE>;
+      return launch(stream, g, int(last - g));
+    });
+    if (code) return code;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace gemm

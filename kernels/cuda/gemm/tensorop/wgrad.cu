@@ -39,7 +39,7 @@ struct Wgrad : Shape<TMA> {
 
   static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.m, M) * whole_pairs<N>(g.n); }
 
-  // lines returns how many k TMA loads at once. A wgrad of up to eight takes no longer than its weights do.
+  // lines returns how many k TMA loads at once. More than eight would be mostly zeros if k is at most eight.
   static __host__ __device__ int lines(const Gemm &g) { return g.k <= 8 ? 8 : K; }
 
   static int prepare(Params &out, const Gemm &g) {
