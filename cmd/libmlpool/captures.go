@@ -88,7 +88,7 @@ func (c *captures) begin(id uint64, filter func(s allocator.Stream) bool) error 
 		return err
 	}
 	if filter != nil {
-		C.entry_front_off(c.pool.handle)
+		C.front_off(c.pool.front(), 1)
 	}
 	c.routes = append(c.routes, route{to, filter})
 	c.pool.streams.begin()
@@ -122,9 +122,6 @@ func (c *captures) use(id uint64) (*captured, error) {
 			return nil, err
 		}
 		to = &captured{id: id, alloc: a}
-		if c.byID == nil {
-			c.byID = map[uint64]*captured{}
-		}
 		c.byID[id] = to
 	}
 	to.uses++
@@ -145,7 +142,7 @@ func (c *captures) end(id uint64) error {
 		return errNoCapture
 	}
 	if c.routes[i].filter != nil {
-		C.entry_front_on(c.pool.handle)
+		C.front_off(c.pool.front(), -1)
 	}
 	c.routes = slices.Delete(c.routes, i, i+1)
 	last := c.pool.streams.open.Add(-1) == 0
@@ -285,13 +282,6 @@ func (c *captures) trim(id uint64) error {
 	return c.closeUnused(to)
 }
 
-// forgetPeaks forgets the peaks of captures that are gone.
-func (c *captures) forgetPeaks() {
-	c.mu.Lock()
-	c.past.PeakAllocated = 0
-	c.mu.Unlock()
-}
-
 // maySleep returns an error if a capture is open, which the wait of a sleep for the device would end.
 func (c *captures) maySleep() error {
 	if c.pool.streams.open.Load() > 0 {
@@ -314,7 +304,7 @@ func (c *captures) every() []*captured {
 
 // each calls f for the allocators of captures and tags, and returns the joined errors. One that another thread closes
 // meanwhile has none.
-func (c *captures) each(f func(allocator.Allocator) error) error {
+func (c *captures) each(f func(*allocator.Pool) error) error {
 	var errs []error
 	for _, to := range c.list() {
 		if err := f(to.alloc); !errors.Is(err, allocator.ErrClosed) {
@@ -328,5 +318,5 @@ func (c *captures) each(f func(allocator.Allocator) error) error {
 func (c *captures) close() error {
 	c.pool.streams.open.Store(0)
 	c.freePostponed()
-	return c.each(allocator.Allocator.Close)
+	return c.each((*allocator.Pool).Close)
 }

@@ -82,59 +82,22 @@ static _Atomic(front *) fronts[FRONTS];
 
 static front *front_of(uintptr_t handle) { return !forked && handle < FRONTS ? atomic_load_explicit(&fronts[handle], memory_order_acquire) : NULL; }
 
-int entry_drain_next(uintptr_t handle, int *next, front_drained *out) {
-  front *f = front_of(handle);
+front *entry_front(uintptr_t handle) { return front_of(handle) ?: front_none; }
+
+int entry_drain_next(front *f, int *next, front_drained *out) {
   uint32_t in_hand;
-  if (!f) return 0;
   if (front_drain_next(f, next, out)) return 1;
   pthread_setspecific(drained, (void *)(uintptr_t)front_returned(f, &in_hand));
   return 0;
 }
 
-uint32_t entry_returned(uintptr_t handle, uint32_t *in_hand) {
-  front *f = front_of(handle);
-  *in_hand = 0;
-  return f ? front_returned(f, in_hand) : 0;
-}
-
-uint32_t entry_in_hand(uintptr_t handle, uintptr_t stream) {
-  front *f = front_of(handle);
-  return f ? front_in_hand(f, stream) : 0;
-}
-
-int entry_again(uintptr_t handle) {
+int entry_again(front *f) {
   enum { MOST = 3 };
-  front *f = front_of(handle);
   uint32_t in_hand;
   uintptr_t count = (uintptr_t)pthread_getspecific(tries);
-  if (!f || count == MOST || (front_returned(f, &in_hand) == (uintptr_t)pthread_getspecific(drained) && !in_hand)) return 0;
+  if (count == MOST || (front_returned(f, &in_hand) == (uintptr_t)pthread_getspecific(drained) && !in_hand)) return 0;
   pthread_setspecific(tries, (void *)(count + 1));
   return 1;
-}
-
-void entry_missing(uintptr_t handle, int change) {
-  front *f = front_of(handle);
-  if (f) front_missing(f, change);
-}
-
-int entry_rooms(uintptr_t handle) {
-  front *f = front_of(handle);
-  return f ? front_rooms(f) : 0;
-}
-
-void entry_taken(uintptr_t handle, uint64_t *taken) {
-  front *f = front_of(handle);
-  if (f) front_taken(f, taken);
-}
-
-void entry_front_off(uintptr_t handle) {
-  front *f = front_of(handle);
-  if (f) front_off(f);
-}
-
-void entry_front_on(uintptr_t handle) {
-  front *f = front_of(handle);
-  if (f) front_on(f);
 }
 
 int mlpool_abi(void) { return MLPOOL_ABI; }
@@ -144,51 +107,28 @@ const char *mlpool_error(void) {
   return text ? text : "";
 }
 
-// variables returns lines NAME=VALUE for the variables MLPOOL_*, to be freed.
-static char *variables(void) {
-  extern char **environ;
-  size_t bytes = 1;
-  for (char **e = environ; e && *e; e++)
-    if (!strncmp(*e, "MLPOOL_", 7)) bytes += strlen(*e) + 1;
-  char *lines = malloc(bytes), *end = lines;
-  if (!lines) return NULL;
-  *lines = 0;
-  for (char **e = environ; e && *e; e++)
-    if (!strncmp(*e, "MLPOOL_", 7)) end += sprintf(end, "%s\n", *e);
-  return lines;
-}
-
 int mlpool_create(int device, const char *options, mlpool_pool **pool) {
   WANT(pool, "pool is NULL");
   uintptr_t handle = 0;
-  char *lines = variables();
-  WANT(lines, "the host has no memory");
   int plain = 0;
-  int code = CALL(mlpool_go_create, device, (char *)options, lines, &handle, &plain);
-  free(lines);
+  int code = CALL(mlpool_go_create, device, (char *)options, &handle, &plain);
   if (code) return code;
   front *f = handle < FRONTS ? front_new() : NULL;
   if (!f) {
     (void)CALL(mlpool_go_destroy, handle);
     return fail(MLPOOL_ERROR_INVALID, handle < FRONTS ? no_memory : "mlpool: a process can create 65535 pools, destroyed ones included");
   }
-  if (!plain) front_off(f); // a trace must see every call
+  if (!plain) front_off(f, 1); // a trace must see every call
   atomic_store_explicit(&fronts[handle], f, memory_order_release);
   *pool = (mlpool_pool *)handle;
   return MLPOOL_OK;
 }
 
-int mlpool_check_options(const char *options) {
-  char *lines = variables();
-  WANT(lines, "the host has no memory");
-  int code = CALL(mlpool_go_check_options, (char *)options, lines);
-  free(lines);
-  return code;
-}
+int mlpool_check_options(const char *options) { return CALL(mlpool_go_check_options, (char *)options); }
 
 int mlpool_destroy(mlpool_pool *pool) {
   front *f = front_of(NUMBER(pool));
-  if (f) front_off(f); // before the pool is closed, so that no thread gets a block afterwards
+  if (f) front_off(f, 1); // before the pool is closed, so that no thread gets a block afterwards
   int code = CALL(mlpool_go_destroy, NUMBER(pool));
   if (f && code != MLPOOL_ERROR_CLOSED) front_end(f);
   return code;
@@ -272,8 +212,7 @@ int mlpool_free(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
 
 int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream) {
   front_block b = {NUMBER(ptr), STREAM(stream), NO_BLOCK, 0};
-  int code = find(pool, &b, 1);
-  return code ? code : CALL(mlpool_go_record_stream, NUMBER(pool), b);
+  return find(pool, &b, 1) ?: CALL(mlpool_go_record_stream, NUMBER(pool), b);
 }
 
 int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream) { return CALL(mlpool_go_release_stream, NUMBER(pool), STREAM(stream)); }
@@ -361,15 +300,13 @@ int mlpool_add_peer(mlpool_pool *pool, int device) { return CALL(mlpool_go_add_p
 
 int mlpool_send(mlpool_pool *pool, void *ptr, int socket) {
   front_block b = {.ptr = NUMBER(ptr)};
-  int code = find(pool, &b, 0);
-  return code ? code : CALL(mlpool_go_send, NUMBER(pool), b, socket);
+  return find(pool, &b, 0) ?: CALL(mlpool_go_send, NUMBER(pool), b, socket);
 }
 
 int mlpool_export(mlpool_pool *pool, void *ptr, mlpool_ipc_handle *handle) {
   WANT(handle, "handle is NULL");
   front_block b = {.ptr = NUMBER(ptr)};
-  int code = find(pool, &b, 1);
-  return code ? code : CALL(mlpool_go_export, NUMBER(pool), b, handle);
+  return find(pool, &b, 1) ?: CALL(mlpool_go_export, NUMBER(pool), b, handle);
 }
 
 int mlpool_import(int device, const mlpool_ipc_handle *handle, void **ptr, size_t *bytes) {

@@ -34,20 +34,15 @@ int entry_out_of_memory(mlpool_out_of_memory function, uintptr_t arg, size_t byt
 void entry_visit(mlpool_visitor function, uintptr_t arg, const mlpool_region *region);
 int entry_filter(mlpool_filter filter, uintptr_t arg, uintptr_t stream);
 
+// entry_front returns the front of a pool, or front_none.
+front *entry_front(uintptr_t handle);
+
+// entry_drain_next is front_drain_next that lets entry_again know of the end.
+int entry_drain_next(front *f, int *next, front_drained *out);
+
 // entry_again reports whether the thread's request, which would fail, should try again: since the thread last drained the
 // front to the end, other threads freed blocks that were in hand, or they have some in hand now. A request tries again a
 // few times at most.
-int entry_again(uintptr_t handle);
-
-// The front of a pool: its blocks, stream by stream as front_drain_next does, what front_returned, front_in_hand and
-// front_rooms return, what requests took from it, whether it makes room, and whether it keeps blocks.
-void entry_missing(uintptr_t handle, int change);
-int entry_rooms(uintptr_t handle);
-void entry_taken(uintptr_t handle, uint64_t *taken);
-int entry_drain_next(uintptr_t handle, int *next, front_drained *out);
-uint32_t entry_returned(uintptr_t handle, uint32_t *in_hand);
-uint32_t entry_in_hand(uintptr_t handle, uintptr_t stream);
-void entry_front_off(uintptr_t handle);
-void entry_front_on(uintptr_t handle);
+int entry_again(front *f);
 
 #endif

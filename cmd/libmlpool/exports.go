@@ -6,6 +6,7 @@ package main
 #cgo CFLAGS: -fexceptions
 #cgo LDFLAGS: -ldl
 #include "entry.h"
+extern char **environ;
 */
 import "C"
 
@@ -140,10 +141,20 @@ func equal(text *C.char, s string) bool {
 	return *(*byte)(unsafe.Add(unsafe.Pointer(text), len(s))) == 0
 }
 
+// environment returns the lines of the variables MLPOOL_*. The program may have set them since Go's runtime began.
+func environment() (lines []string) {
+	for at := C.environ; at != nil && *at != nil; at = (**C.char)(unsafe.Add(unsafe.Pointer(at), unsafe.Sizeof(*at))) {
+		if v := C.GoString(*at); strings.HasPrefix(v, "MLPOOL_") {
+			lines = append(lines, strings.Split(v, "\n")...)
+		}
+	}
+	return lines
+}
+
 //export mlpool_go_create
-func mlpool_go_create(device C.int, list, environment *C.char, handle *C.uintptr_t, plain *C.int, text *C.char) (result C.int) {
+func mlpool_go_create(device C.int, list *C.char, handle *C.uintptr_t, plain *C.int, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	o, err := parseOptions(int(device), C.GoString(list), strings.Split(C.GoString(environment), "\n"))
+	o, err := parseOptions(int(device), C.GoString(list), environment())
 	if err != nil {
 		return fail(text, err)
 	}
@@ -159,16 +170,18 @@ func mlpool_go_create(device C.int, list, environment *C.char, handle *C.uintptr
 }
 
 //export mlpool_go_check_options
-func mlpool_go_check_options(list, environment, text *C.char) (result C.int) {
+func mlpool_go_check_options(list, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	_, err := parseOptions(0, C.GoString(list), strings.Split(C.GoString(environment), "\n"))
+	_, err := parseOptions(0, C.GoString(list), environment())
 	return fail(text, err)
 }
 
 //export mlpool_go_destroy
 func mlpool_go_destroy(handle C.uintptr_t, text *C.char) (result C.int) {
 	return flushed(handle, text, func(p *pool) error {
-		p.awaitAll() // the front is off
+		f := p.front() // is off, so it keeps no block, and none may stay in hand
+		var inHand C.uint32_t
+		await(func() bool { C.front_returned(f, &inHand); return inHand == 0 })
 		if err := unregister(p); err != nil {
 			return err
 		}
@@ -207,13 +220,10 @@ func mlpool_go_extend(handle C.uintptr_t, b *C.front_block, bytes *C.size_t, tex
 }
 
 //export mlpool_go_free
-func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) (result C.int) {
-	defer recovered(text, &result)
-	p, err := open(uintptr(handle))
-	if err == nil {
-		err = p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
-	}
-	return fail(text, err)
+func mlpool_go_free(handle C.uintptr_t, b *C.front_block, text *C.char) C.int {
+	return with(handle, text, func(p *pool) error {
+		return p.free(uintptr(b.ptr), (*uint32)(&b.index), allocator.Stream(b.stream))
+	})
 }
 
 //export mlpool_go_give_back
@@ -262,11 +272,28 @@ func mlpool_go_on_out_of_memory(handle C.uintptr_t, function C.mlpool_out_of_mem
 			p.handler.Store(nil)
 			return nil
 		}
-		p.handler.Store(&handler{func(bytes int64, text string) bool {
+		h := handler(func(bytes int64, text string) bool {
 			line := C.CString(text)
 			defer C.free(unsafe.Pointer(line))
 			return C.entry_out_of_memory(function, arg, C.size_t(bytes), line) != 0
-		}})
+		})
+		p.handler.Store(&h)
 		return nil
 	})
+}
+
+// mlpool_go_torch_limit sets a limit that cannot be above that of the options.
+//
+//export mlpool_go_torch_limit
+func mlpool_go_torch_limit(handle C.uintptr_t, bytes C.size_t, text *C.char) C.int {
+	return flushed(handle, text, func(p *pool) error { return p.setMaxBytes(lower(size(bytes), p.most)) })
+}
+
+// mlpool_go_torch_external notes a stream that PyTorch did not create.
+//
+//export mlpool_go_torch_external
+func mlpool_go_torch_external(stream C.uintptr_t, text *C.char) (result C.int) {
+	defer recovered(text, &result)
+	mayBeGone.Store(uintptr(stream), nil)
+	return C.MLPOOL_OK
 }

@@ -37,9 +37,11 @@ func mlpool_go_stats(handle C.uintptr_t, out *C.mlpool_stats, text *C.char) C.in
 //export mlpool_go_reset_peaks
 func mlpool_go_reset_peaks(handle C.uintptr_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
-		p.captures.forgetPeaks()
+		p.captures.mu.Lock()
+		p.captures.past.PeakAllocated = 0
+		p.captures.mu.Unlock()
 		p.driver.peakTaken(true)
-		return p.each(func(a allocator.Allocator) error {
+		return p.each(func(a *allocator.Pool) error {
 			a.ResetPeaks()
 			return nil
 		})
@@ -120,7 +122,7 @@ func (p *pool) visit(f func(C.mlpool_region)) {
 			}
 		}
 	}
-	of(0, allocator.MapOf(p.outer()))
+	of(0, p.base.Map())
 	for _, c := range p.captures.list() {
 		of(c.id, c.alloc.Map())
 	}

@@ -22,13 +22,13 @@ func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
 			return err
 		}
 		if !p.asleep.Swap(true) {
-			C.entry_front_off(p.handle)
+			C.front_off(p.front(), 1)
 		}
 		err := p.exports.unmapped(nil, func() error {
-			return p.sleepOrWake(func(s sleeper) error { return s.Sleep(keep != 0) })
+			return p.each(func(a *allocator.Pool) error { return a.Sleep(keep != 0) })
 		})
 		if awake := !errors.Is(p.base.Reserve(0), allocator.ErrAsleep); awake && p.asleep.Swap(false) {
-			C.entry_front_on(p.handle)
+			C.front_off(p.front(), -1)
 		}
 		return err
 	})
@@ -39,9 +39,9 @@ func mlpool_go_wake(handle C.uintptr_t, text *C.char) C.int {
 	return flushed(handle, text, func(p *pool) error {
 		p.changing.Lock()
 		defer p.changing.Unlock()
-		err := p.sleepOrWake(sleeper.Wake)
+		err := p.each((*allocator.Pool).Wake)
 		if err == nil && p.asleep.Swap(false) {
-			C.entry_front_on(p.handle)
+			C.front_off(p.front(), -1)
 		}
 		return err
 	})

@@ -70,6 +70,9 @@ struct front {
   int32_t rooms;  // in hand, or being made
 };
 
+static front none;
+front *const front_none = &none;
+
 static uint64_t hash(uint64_t n) { return n * 0x9E3779B97F4A7C15u; }
 
 static shard *shard_of(front *f, uintptr_t ptr) { return &f->shards[hash(ptr / UNIT) >> 58]; }
@@ -238,12 +241,6 @@ static void mark_kept(front *f, stream_blocks *s) {
   if (!(atomic_load(kept_of(f, s->place)) & bit_of(s->place))) atomic_fetch_or(kept_of(f, s->place), bit_of(s->place));
 }
 
-// nothing makes out empty.
-static void nothing(front_drained *out) {
-  out->count = 0;
-  out->room.block.ptr = 0;
-}
-
 // leave notes that out has something of a stream, whose lock is held.
 static void leave(stream_blocks *s, front_drained *out) {
   out->returned = &s->returned;
@@ -304,7 +301,6 @@ static int has_room(const stream_blocks *s, size_t size, const char *tag) {
 }
 
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out, front_miss *miss) {
-  nothing(out);
   stream_blocks *s = miss->stream = find_stream(f, stream);
   if (!s) return 0;
   size_t size = size_of(bytes);
@@ -361,7 +357,6 @@ void front_missing(front *f, int change) { atomic_fetch_add(&f->missing, change)
 int front_rooms(front *f) { return __atomic_load_n(&f->rooms, __ATOMIC_SEQ_CST); }
 
 int front_give(front *f, front_block *b, front_drained *out) {
-  nothing(out);
   shard *d = shard_of(f, b->ptr);
   lock(&d->lock);
   slot *found = find(d, b->ptr), block = {0};
@@ -413,15 +408,11 @@ int front_drain_next(front *f, int *next, front_drained *out) {
 }
 
 void front_taken(front *f, uint64_t *taken) {
-  for (int i = 0; i < STREAMS; i++) {
-    stream_blocks *s = atomic_load_explicit(&f->streams[i], memory_order_acquire);
-    if (!s) continue;
+  for (stream_blocks *s = atomic_load(&f->last); s; s = s->next) {
     lock(&s->lock);
     for (int c = 0; c < FRONT_CLASSES; c++) taken[c] += s->taken[c];
     unlock(&s->lock);
   }
 }
 
-void front_off(front *f) { atomic_fetch_add(&f->off, 1); }
-
-void front_on(front *f) { atomic_fetch_sub(&f->off, 1); }
+void front_off(front *f, int change) { atomic_fetch_add(&f->off, change); }

@@ -62,17 +62,20 @@ func (p *pool) freeLater(b *C.front_block) {
 	p.refused.mu.Unlock()
 }
 
-// holds reports whether there is anything in d.
-func holds(d *C.front_drained) bool { return d.count > 0 || d.room.block.ptr != 0 }
+// front returns the front of the pool, which is C.front_none while it has none.
+func (p *pool) front() *C.front { return C.entry_front(p.handle) }
 
-// takeBack takes back the room and the blocks of d.
+// takeBack takes back the room and the blocks of d. If p is nil, the pool is closed: nobody waits for them any more.
 func (p *pool) takeBack(d *C.front_drained) {
-	if !holds(d) {
+	if d.count == 0 && d.room.block.ptr == 0 {
 		return
 	}
 	defer atomic.AddUint32((*uint32)(d.returned), 1)
 	if d.room.block.ptr != 0 {
 		p.shrink(d)
+	}
+	if p == nil {
+		return
 	}
 	for i := range d.count {
 		p.freeLater(&d.blocks[i])
@@ -82,6 +85,9 @@ func (p *pool) takeBack(d *C.front_drained) {
 // shrink takes back the room of d, unless the block was freed meanwhile.
 func (p *pool) shrink(d *C.front_drained) {
 	defer atomic.AddInt32((*int32)(d.rooms), -1)
+	if p == nil {
+		return
+	}
 	room, b := &d.room, &d.room.block
 	e, ok := p.blocks.get(uint32(b.index), uintptr(b.ptr), false)
 	if !ok || e.number != uint32(b.number) || p.base.Shrink(e.block, int64(room.bytes), int64(room.most)) != nil {
@@ -97,50 +103,26 @@ func (p *pool) shrink(d *C.front_drained) {
 // takenBack returns the pool of a handle after it took back d.
 func takenBack(handle uintptr, d *C.front_drained) (*pool, error) {
 	p, err := open(handle)
-	if err != nil {
-		abandon(d)
-		return nil, err
-	}
 	p.takeBack(d)
-	return p, nil
-}
-
-// abandon counts d as returned: nobody waits for it any more.
-func abandon(d *C.front_drained) {
-	if d.room.block.ptr != 0 {
-		atomic.AddInt32((*int32)(d.rooms), -1)
-	}
-	if holds(d) {
-		atomic.AddUint32((*uint32)(d.returned), 1)
-	}
+	return p, err
 }
 
 // awaitFrees reports whether a request that would fail should try again, since other threads have, or had, blocks in
 // hand. It first waits for them, but not for long.
 func (p *pool) awaitFrees() bool {
 	const most = 100 * time.Millisecond
-	if C.entry_again(p.handle) == 0 {
+	f := p.front()
+	if C.entry_again(f) == 0 {
 		return false
 	}
 	var inHand C.uint32_t
 	start := time.Now()
-	all := C.entry_returned(p.handle, &inHand)
+	all := C.front_returned(f, &inHand)
 	all += inHand
 	await(func() bool {
-		return int32(C.entry_returned(p.handle, &inHand)-all) >= 0 || time.Since(start) > most
+		return int32(C.front_returned(f, &inHand)-all) >= 0 || time.Since(start) > most
 	})
 	return true
-}
-
-// awaitStream waits until no block that was freed on s, and no room there, is in hand.
-func (p *pool) awaitStream(s allocator.Stream) {
-	await(func() bool { return C.entry_in_hand(p.handle, C.uintptr_t(s)) == 0 })
-}
-
-// awaitAll waits until no block is in hand, while the front keeps none.
-func (p *pool) awaitAll() {
-	var inHand C.uint32_t
-	await(func() bool { C.entry_returned(p.handle, &inHand); return inHand == 0 })
 }
 
 // await waits until done returns true. What it waits for usually takes less than a microsecond.
@@ -159,28 +141,30 @@ func (p *pool) flush() {
 	if p.refused.any.Load() {
 		p.refused.again(p)
 	}
-	p.drain()
-	if C.entry_rooms(p.handle) > 0 {
-		await(func() bool { return C.entry_rooms(p.handle) == 0 })
-		p.drain()
+	f := p.front()
+	p.drain(f)
+	if C.front_rooms(f) > 0 {
+		await(func() bool { return C.front_rooms(f) == 0 })
+		p.drain(f)
 	}
 }
 
 // drain takes back what the front has of each stream.
-func (p *pool) drain() {
+func (p *pool) drain(f *C.front) {
 	var d C.front_drained
-	for next := C.int(0); C.entry_drain_next(p.handle, &next, &d) != 0; {
+	for next := C.int(0); C.entry_drain_next(f, &next, &d) != 0; {
 		p.takeBack(&d)
 	}
 }
 
-// flushed calls f, which may wait, with the pool of a handle after a flush.
-func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
+// flushed calls call, which may wait, with the pool of a handle after a flush.
+func flushed(handle C.uintptr_t, text *C.char, call func(p *pool) error) C.int {
 	return with(handle, text, func(p *pool) error {
-		C.entry_missing(p.handle, 1)
-		defer C.entry_missing(p.handle, -1)
+		f := p.front()
+		C.front_missing(f, 1)
+		defer C.front_missing(f, -1)
 		p.flush()
-		return p.streams.mayWait(func() error { return f(p) })
+		return p.streams.mayWait(func() error { return call(p) })
 	})
 }
 
@@ -188,7 +172,7 @@ func flushed(handle C.uintptr_t, text *C.char, f func(p *pool) error) C.int {
 // bytes.
 func (p *pool) taken() (classes [C.FRONT_CLASSES]int64, all int64) {
 	var taken [C.FRONT_CLASSES]C.uint64_t
-	C.entry_taken(p.handle, &taken[0])
+	C.front_taken(p.front(), &taken[0])
 	for i, n := range taken {
 		classes[i] = int64(n)
 		all += int64(n)

@@ -51,12 +51,16 @@ typedef struct {
 front *front_new(void);
 void front_end(front *f);
 
+// front_none is the front of pools that have none yet. It stays empty.
+extern front *const front_none;
+
 // front_add notes a block that the pool handed out for work on b->stream. Only if plain is set, front_give may keep
 // it. It returns 0 if the host has no memory.
 int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int plain);
 
 // front_take returns a block for a request, or 0. Two tags are equal if their addresses are. If it returns 0, the
-// front forgets the blocks that it keeps of the stream, and writes them to out, with the block that has room.
+// front forgets the blocks that it keeps of the stream, and writes them to out, with the block that has room. out is
+// empty before, as it is for front_give.
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out, front_miss *miss);
 
 // front_extend notes that the pool handed out b after a miss of front_take. If the block that the pool handed out before
@@ -100,8 +104,7 @@ uint32_t front_in_hand(front *f, uintptr_t stream);
 // the pool's knowledge.
 void front_taken(front *f, uint64_t *taken);
 
-// front_off stops the front from keeping blocks and making room, until front_on was called as often.
-void front_off(front *f);
-void front_on(front *f);
+// front_off changes how many callers want the front off: while there are any, it keeps no blocks and makes no room.
+void front_off(front *f, int change);
 
 #endif

@@ -55,7 +55,8 @@ func newPool(o options) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{driver: d}
+	p := &pool{driver: d, exports: exports{blocks: map[uintptr]*export{}}}
+	p.captures.byID, p.captures.byTag = map[uint64]*captured{}, map[string]*captured{}
 	p.captures.pool, p.streams.allLast = p, o.streamsLast
 	o.pool.OnOutOfMemory = p.outOfMemory
 	o.pool.Reclaim = p.flush
@@ -136,7 +137,7 @@ func (p *pool) allocate(r *request) (addr uintptr, at position, outside bool, er
 	}
 	b, err := p.allocateFrom(from, r)
 	if err != nil && !r.try && errors.Is(err, errMayBeGone) && p.streams.open.Load() == 0 {
-		b, err = p.allocateWaiting(from, r)
+		err = p.streams.mayWait(func() error { b, err = p.allocateFrom(from, r); return err })
 	}
 	p.streams.done()
 	if c != nil && c.tag != "" && err != nil {
@@ -146,12 +147,6 @@ func (p *pool) allocate(r *request) (addr uintptr, at position, outside bool, er
 		return 0, position{}, false, err
 	}
 	return b.Addr, p.blocks.add(&entry{block: b, from: c, stream: r.stream}), c != nil, nil
-}
-
-// allocateWaiting is allocateFrom that may wait for the device.
-func (p *pool) allocateWaiting(from aligned, r *request) (b allocator.Block, err error) {
-	err = p.streams.mayWait(func() error { b, err = p.allocateFrom(from, r); return err })
-	return b, err
 }
 
 func (p *pool) allocateFrom(from aligned, r *request) (allocator.Block, error) {
@@ -212,26 +207,21 @@ func (p *pool) recordStream(addr uintptr, index uint32, s allocator.Stream) erro
 	if !ok {
 		return allocator.ErrUnknownBlock
 	}
-	a := p.alloc
+	return p.source(&e).RecordStream(e.block, s)
+}
+
+// source returns the pool that a block is of, without what wraps it.
+func (p *pool) source(e *entry) *allocator.Pool {
 	if e.from != nil {
-		a = e.from.alloc
+		return e.from.alloc
 	}
-	r, ok := allocator.As[allocator.StreamRecorder](a)
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	return r.RecordStream(e.block, s)
+	return p.base
 }
 
 func (p *pool) releaseStream(s allocator.Stream) error {
-	p.awaitStream(s)
-	err := p.each(func(a allocator.Allocator) error {
-		r, ok := allocator.As[allocator.StreamReleaser](a)
-		if !ok {
-			return errors.ErrUnsupported
-		}
-		return r.ReleaseStream(s)
-	})
+	f := p.front() // no block that was freed on s, and no room there, may stay in hand
+	await(func() bool { return C.front_in_hand(f, C.uintptr_t(s)) == 0 })
+	err := p.each(func(a *allocator.Pool) error { return a.ReleaseStream(s) })
 	if err == nil {
 		p.later.Lock()
 		defer p.later.Unlock()
@@ -250,26 +240,9 @@ func (p *pool) outer() aligned {
 	return p.alloc
 }
 
-// each calls f for the allocator and those of captures and tags, and returns the joined errors.
-func (p *pool) each(f func(allocator.Allocator) error) error {
-	return errors.Join(f(p.outer()), p.captures.each(f))
-}
-
-// A sleeper is an allocator that can sleep.
-type sleeper interface {
-	Sleep(keep bool) error
-	Wake() error
-}
-
-// sleepOrWake calls f for every allocator.
-func (p *pool) sleepOrWake(f func(sleeper) error) error {
-	return p.each(func(a allocator.Allocator) error {
-		s, ok := allocator.As[sleeper](a)
-		if !ok {
-			return errors.ErrUnsupported
-		}
-		return f(s)
-	})
+// each calls f for the pool and those of captures and tags, and returns the joined errors.
+func (p *pool) each(f func(*allocator.Pool) error) error {
+	return errors.Join(f(p.base), p.captures.each(f))
 }
 
 // limitTag limits the bytes of live blocks with a tag.
@@ -280,7 +253,7 @@ func (p *pool) limitTag(tag string, bytes int64) error {
 		return errors.New("mlpool: set limits by tag before the first block is allocated")
 	}
 	if p.tags == nil {
-		C.entry_front_off(p.handle) // for good: the limit must see every call
+		C.front_off(p.front(), 1) // for good: the limit must see every call
 		p.tags = allocator.NewLimit(p.alloc, maxBytes)
 		p.alloc = p.tags
 	}
@@ -299,9 +272,7 @@ func (p *pool) close() error {
 }
 
 // A handler is the function of mlpool_on_out_of_memory.
-type handler struct {
-	call func(bytes int64, text string) bool
-}
+type handler func(bytes int64, text string) bool
 
 // outOfMemory is the pool's callback before a request fails.
 func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
@@ -312,7 +283,7 @@ func (p *pool) outOfMemory(e *allocator.OutOfMemoryError) (again bool) {
 		e.Advice = fmt.Sprintf("captures and tags have %d bytes of the limit", others)
 	}
 	h := p.handler.Load()
-	return h != nil && h.call(e.Bytes, e.Error())
+	return h != nil && (*h)(e.Bytes, e.Error())
 }
 
 // pools finds pools by handle. Handles count from 1 and are never used again.

@@ -206,11 +206,7 @@ func (p *pool) pagesOf(addr uintptr, index uint32) (cudadriver.Memory, error) {
 	if !ok {
 		return cudadriver.Memory{}, allocator.ErrUnknownBlock
 	}
-	from := p.base
-	if e.from != nil {
-		from = e.from.alloc
-	}
-	parts, offset, err := from.Backing(e.block)
+	parts, offset, err := p.source(&e).Backing(e.block)
 	if err == nil && !p.driver.shareable {
 		err = fmt.Errorf("mlpool: other processes cannot map this memory: create the pool with shareable=true: %w", errors.ErrUnsupported)
 	}
@@ -244,9 +240,6 @@ func (p *pool) export(addr uintptr, index uint32) (ticket, error) {
 	if !ok {
 		return ticket{}, allocator.ErrUnknownBlock
 	}
-	if x.blocks == nil {
-		x.blocks = map[uintptr]*export{}
-	}
 	e := &export{pool: p, addr: addr, index: index, from: block.from, ticket: t}
 	x.blocks[addr] = e
 	exporter.blocks.Store(t.ID, e)
@@ -273,7 +266,7 @@ func (x *exports) close() {
 	for _, e := range x.blocks {
 		exporter.blocks.Delete(e.ticket.ID)
 	}
-	x.blocks = nil
+	clear(x.blocks)
 }
 
 // unmapped calls f, which gives other memory to all blocks, or to those of c, if no other process maps one.
@@ -295,10 +288,10 @@ type owner struct {
 	uses int
 }
 
-var owners struct {
+var owners = struct {
 	mu     sync.Mutex // held while a block is opened or closed
 	byName map[[32]byte]*owner
-}
+}{byName: map[[32]byte]*owner{}}
 
 // A mapping is memory of another process.
 type mapping struct {
@@ -324,9 +317,6 @@ func (t ticket) open(d cudadriver.Driver) (mapping, error) {
 			return mapping{}, errors.Join(err, c.Close())
 		}
 		o = &owner{name: t.Socket, conn: c}
-		if owners.byName == nil {
-			owners.byName = map[[32]byte]*owner{}
-		}
 		owners.byName[t.Socket] = o
 	}
 	o.uses++

@@ -57,7 +57,7 @@ func plus(a, b allocator.Stats) allocator.Stats {
 
 // memory returns the map of all memory.
 func (p *pool) memory() allocator.Map {
-	m := allocator.MapOf(p.outer())
+	m := p.base.Map()
 	for _, c := range p.captures.list() {
 		m.Segments = append(m.Segments, c.alloc.Map().Segments...)
 	}
@@ -111,7 +111,7 @@ type sizeReport struct {
 // report returns the counters, with sums by tag, stream and size.
 func (p *pool) report() report {
 	st := p.stats()
-	live := p.outer().Live()
+	live := p.base.Live()
 	for _, c := range p.captures.list() {
 		live = append(live, c.alloc.Live()...)
 	}

@@ -35,9 +35,6 @@ func (c *captures) tagged(tag string) (*captured, error) {
 		return nil, err
 	}
 	to := &captured{tag: tag, alloc: a, uses: 1} // until the pool is closed
-	if c.byTag == nil {
-		c.byTag = map[string]*captured{}
-	}
 	c.byTag[tag] = to
 	return to, nil
 }
@@ -56,7 +53,7 @@ func (c *captures) known(tag string) (*captured, error) {
 // trim returns unused memory to the driver: that of tags, and the rest until at most keep bytes are reserved.
 func (p *pool) trim(keep int64) error {
 	// Those of graphs have nothing to return.
-	return errors.Join(p.captures.each(func(a allocator.Allocator) error { return a.Trim(0) }), p.outer().Trim(keep))
+	return errors.Join(p.captures.each(func(a *allocator.Pool) error { return a.Trim(0) }), p.outer().Trim(keep))
 }
 
 // makeRoom returns all unused memory if there are captures or tags, and reports whether there was any. Without them, what

@@ -205,18 +205,14 @@ void mlpool_torch_free(void *ptr, ssize_t bytes, int device, void *stream) {
   if (ptr) complain(mlpool_torch_pool(device, &pool) ?: mlpool_free(pool, ptr, stream));
 }
 
-// on_block calls f for each pool until one knows the block.
-static int on_block(void *ptr, void *stream, int (*f)(mlpool_pool *, void *, mlpool_stream)) {
-  int code = MLPOOL_ERROR_UNKNOWN_BLOCK;
+// mlpool_torch_record_stream tries each pool until one knows the block.
+void mlpool_torch_record_stream(void *ptr, void *stream) {
+  int code = ptr ? MLPOOL_ERROR_UNKNOWN_BLOCK : MLPOOL_OK;
   for (int i = 0; i < DEVICES && code == MLPOOL_ERROR_UNKNOWN_BLOCK; i++) {
     mlpool_pool *pool = __atomic_load_n(&pools[i], __ATOMIC_ACQUIRE);
-    if (pool) code = f(pool, ptr, stream);
+    if (pool) code = mlpool_record_stream(pool, ptr, stream);
   }
-  return code;
-}
-
-void mlpool_torch_record_stream(void *ptr, void *stream) {
-  if (ptr) complain(on_block(ptr, stream, mlpool_record_stream));
+  complain(code);
 }
 
 void mlpool_torch_empty_cache(void) {

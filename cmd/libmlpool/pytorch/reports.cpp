@@ -140,8 +140,7 @@ void allocator::count(const block &b, int sign) {
 void allocator::report(void *ptr, const block &b, int sign) {
   if (!c10::memoryProfilingEnabled()) return;
   mlpool_stats now = {sizeof now};
-  mlpool_pool *p = nullptr;
-  if (mlpool_torch_find(b.device, &p) == MLPOOL_OK && p) (void)mlpool_get_stats(p, &now); // a free must not throw
+  if (mlpool_pool *p = pool_at(b.device, false)) (void)mlpool_get_stats(p, &now); // a free must not throw
   int64_t allocated;
   {
     device_state &d = of(b.device);
@@ -374,18 +373,16 @@ void allocator::record(bool on, CreateContextFn gather, size_t most, RecordConte
     if (known != std::end(names)) skipped.insert(known->second);
   }
   if (on) begin_notes();
-  {
-    std::lock_guard<std::mutex> lock(history_.mutex);
-    history_.gather = on ? gather : nullptr;
-    history_.most = std::max<size_t>(most, 1);
-    history_.stacks = on ? stacks : RecordContext::NEVER;
-    history_.skipped = std::move(skipped);
-    if (!on || clear) {
-      for (auto &events : history_.events) events.clear();
-      history_.annotations.clear();
-    }
-    history_.on = on;
+  std::lock_guard<std::mutex> lock(history_.mutex);
+  history_.gather = on ? gather : nullptr;
+  history_.most = std::max<size_t>(most, 1);
+  history_.stacks = on ? stacks : RecordContext::NEVER;
+  history_.skipped = std::move(skipped);
+  if (!on || clear) {
+    for (auto &events : history_.events) events.clear();
+    history_.annotations.clear();
   }
+  history_.on = on;
 }
 
 // begin_notes makes the segments of now those that events tell of from then on, unless somebody wants to hear of events
@@ -453,9 +450,7 @@ void allocator::note_segments(DeviceIndex device, const Stack &stack, bool tell)
 
 void allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &values) {
   if (!history_.on) return;
-  DeviceIndex device = 0;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-  typename decltype(history_.annotations)::value_type a(device, c10::getApproximateTime());
+  typename decltype(history_.annotations)::value_type a(c10::cuda::current_device(), c10::getApproximateTime());
   for (const auto &[key, value] : values) a.recordUserMetadata(key, value);
   std::lock_guard<std::mutex> lock(history_.mutex);
   history_.annotations.push_back(std::move(a));

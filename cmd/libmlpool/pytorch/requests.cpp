@@ -152,8 +152,7 @@ void allocator::init(int devices) {
 }
 
 DataPtr allocator::allocate(size_t bytes) {
-  DeviceIndex device = -1;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  DeviceIndex device = c10::cuda::current_device();
   void *ptr = bytes ? malloc(bytes, device, c10::cuda::getCurrentCUDAStream(device)) : nullptr;
   return {ptr, ptr, &delete_block, c10::Device(c10::DeviceType::CUDA, device)};
 }
@@ -162,17 +161,10 @@ c10::DeleterFnPtr allocator::raw_deleter() const { return &delete_block; }
 
 void allocator::copy_data(void *to, const void *from, size_t bytes) const { C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice)); }
 
-void *allocator::raw_alloc(size_t bytes) {
-  DeviceIndex device = -1;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-  return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(device));
-}
+void *allocator::raw_alloc(size_t bytes) { return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(c10::cuda::current_device())); }
 
 void *allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
-  if (!bytes) return nullptr;
-  DeviceIndex device = -1;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-  return malloc(bytes, device, stream);
+  return bytes ? malloc(bytes, c10::cuda::current_device(), stream) : nullptr;
 }
 
 void *allocator::malloc(size_t bytes, DeviceIndex device, cudaStream_t stream) {
@@ -336,10 +328,7 @@ void allocator::free(void *ptr, const block &b) {
   }
   std::optional<without_gil> waits;
   if (b.pool != kNoPool && getPoolUseCount(b.device, b.pool) == 0) waits.emplace(); // for the device, if b is the last block
-  mlpool_pool *pool = nullptr;
-  int code = mlpool_torch_find(b.device, &pool);
-  if (code == MLPOOL_OK) code = mlpool_free(pool, ptr, b.stream);
-  warn(code); // at the end of the process the driver frees nothing
+  warn(mlpool_free(pool_at(b.device, false), ptr, b.stream)); // at the end of the process the driver frees nothing
 }
 
 void allocator::recordStream(const DataPtr &ptr, CUDAStream stream) {
@@ -436,8 +425,7 @@ std::shared_ptr<void> allocator::getIpcDevPtr(std::string text) {
   auto known = open.find(text);
   if (known != open.end())
     if (auto memory = known->second.lock()) return memory;
-  DeviceIndex device = -1;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  DeviceIndex device = c10::cuda::current_device();
   void *ptr = nullptr;
   mlpool_ipc_handle ours;
   cudaIpcMemHandle_t handle;

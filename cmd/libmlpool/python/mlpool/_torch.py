@@ -233,12 +233,7 @@ def _patch(torch: Any) -> None:
 
 def _load_snapshot(p: Pool) -> dict[str, Any]:
     """Return the snapshot of a pool as PyTorch's dict."""
-    handle, name = tempfile.mkstemp(suffix=".pickle")
-    os.close(handle)
-    try:
-        p.snapshot(name)
-        with open(name, "rb") as f:
-            loaded: dict[str, Any] = pickle.load(f)
-            return loaded
-    finally:
-        os.unlink(name)
+    with tempfile.NamedTemporaryFile(suffix=".pickle") as f:
+        p.snapshot(f.name)
+        loaded: dict[str, Any] = pickle.load(f)
+        return loaded
