@@ -24,7 +24,7 @@ func TestTensorCores(t *testing.T) {
 		layouts []kernels.Layout
 		m, n, k int
 	}{
-		{"few rows", []kernels.Layout{kernels.NN, kernels.NT}, 16, 48, 64},
+		{"few rows", []kernels.Layout{kernels.NN, kernels.NT}, 16, 48, 100},
 		{"few rows, large weights", []kernels.Layout{kernels.NN, kernels.NT}, 32, 36, 1100},
 		{"many rows", []kernels.Layout{kernels.NN, kernels.NT}, 260, 36, 1100},
 		{"ten columns", []kernels.Layout{kernels.NN, kernels.NT, kernels.TN}, 100, 10, 300},

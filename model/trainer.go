@@ -30,20 +30,11 @@ type Trainer[T any] struct {
 	// predictions of each training batch, then of each test batch.
 	rowResults, batchResults T
 	owned                    []T
-	chunks                   []chunk // of an epoch
 	epoch                    int
 	before                   []float32    // losses of the epoch's steps before Options.Start
 	nextOrder                chan []int32 // of epoch, shuffled during the one before it
 	stepsQueued              atomic.Int64
 	stepTime                 time.Duration // of the last epoch, or 0
-}
-
-// A chunk is a range of steps that are the same in every epoch, apart from the values of the
-// indices: its key for Ops.Replay, the numbers of steps before and after it, and a function that
-// does them. The last one has the validation too.
-type chunk struct {
-	key, start, end int
-	run             func() error
 }
 
 // NewTrainer copies the sets and the initial weights to the device of ops.
@@ -77,17 +68,7 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 		return t, err
 	}
 	t.batchResults, err = t.table("results", t.train.batches+t.test.batches, 2)
-	t.cutChunks()
 	return t, err
-}
-
-// cutChunks cuts an epoch into chunks.
-func (t *Trainer[T]) cutChunks() {
-	size := max(t.opt.ChunkSteps, 1)
-	for start := 0; start < t.train.batches; start += size {
-		end := min(start+size, t.train.batches)
-		t.chunks = append(t.chunks, chunk{len(t.chunks), start, end, func() error { return t.run(start, end) }})
-	}
 }
 
 // own copies h to a tensor that lives until Close.
@@ -175,34 +156,37 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 }
 
 // queue queues the epoch, but for its first steps, and returns the number of training steps then queued,
-// whose results it adds up over the ranks. It queues the rest of a chunk step by step, since a replay does
-// the whole chunk.
+// whose results it adds up over the ranks. A chunk is a range of steps that are the same in every epoch,
+// apart from the values of the indices; the last one has the validation too. It queues the rest of a chunk
+// step by step, since a replay does the whole chunk.
 func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
 	steps = first
 	w := watch{every: t.watchEvery(), sent: first, seen: first}
-	for _, c := range t.chunks {
-		if c.end <= steps {
+	size := max(t.opt.ChunkSteps, 1)
+	for start := 0; start < t.train.batches; start += size {
+		end := min(start+size, t.train.batches)
+		if end <= steps {
 			continue
 		}
-		diverged, err := t.diverged(&w, steps, c.end)
+		diverged, err := t.diverged(&w, steps, end)
 		if err != nil {
 			return steps, err
 		}
 		if diverged || ctx.Err() != nil {
 			return steps, errors.Join(t.reduceLoss(first, steps), t.allReduce(first, steps))
 		}
-		if c.start < steps {
-			if err = t.steps(steps, c.end); err == nil && c.end == t.train.batches {
-				err = t.ops.Replay(len(t.chunks), t.finish)
+		if start < steps {
+			if err = t.steps(steps, end); err == nil && end == t.train.batches {
+				err = t.ops.Replay(end, t.finish) // no chunk begins there
 			}
 		} else {
-			err = t.ops.Replay(c.key, c.run)
+			err = t.ops.Replay(start, func() error { return t.run(start, end) })
 		}
 		if err != nil {
 			return steps, err
 		}
 		before := steps
-		if steps = c.end; steps == t.train.batches {
+		if steps = end; steps == t.train.batches {
 			if err := t.allReduce(first, steps); err != nil {
 				return steps, err
 			}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"mlpool/kernels/ref"
@@ -21,8 +22,8 @@ type group struct {
 	round  int    // operations done
 	sum    []float32
 	closed int
-	open   int // allocations of symmetric memory
 	err    error
+	open   atomic.Int64 // allocations of symmetric memory
 }
 
 // call is a rank's call of an operation.
@@ -140,18 +141,12 @@ func (l *Local) AllocSymmetric(bytes int) (addr uintptr, free func() error, err 
 	memory := make([]float32, (bytes+line)/4)
 	addr = uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
 	addr = (addr + line - 1) / line * line
-	l.group.count(1)
+	l.group.open.Add(1)
 	return addr, sync.OnceValue(func() error {
 		runtime.KeepAlive(memory)
-		l.group.count(-1)
+		l.group.open.Add(-1)
 		return nil
 	}), nil
-}
-
-func (g *group) count(open int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open += open
 }
 
 func (l *Local) Err() error {
@@ -174,8 +169,8 @@ func (l *Local) Close() error {
 	if l.group.closed++; l.group.closed > len(l.group.calls) {
 		return errors.New("collective: rank closed twice")
 	}
-	if l.group.closed == len(l.group.calls) && l.group.open > 0 {
-		return fmt.Errorf("collective: %d allocations of symmetric memory were not freed", l.group.open)
+	if open := l.group.open.Load(); open > 0 && l.group.closed == len(l.group.calls) {
+		return fmt.Errorf("collective: %d allocations of symmetric memory were not freed", open)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 		case i == last || i == 0:
 			d.wgrad(i, w[i], x[i], g)
 		case d.fuse:
-			below = d.dgradWgrad(i, w[i], x[i], g, func(dx Tensor) bool { return d.wantsTransposed(i-1, w[i-1], x[i-1], dx) })
+			below = d.dgradWgrad(i, w, x, g)
 		default:
 			below.Tensor = d.dgrad(g.Tensor, w[i], x[i])
 			d.wgrad(i, w[i], x[i], g)
@@ -85,28 +85,21 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 	switch {
 	case d.err != nil:
-	case d.ranks.alone():
-		d.wgradStep(w, x, dy)
-	default:
+	case !d.ranks.alone():
 		d.ranks.wgrad(layer, x, dy)
-	}
-}
-
-// wgradStep changes the weights.
-func (d *Device) wgradStep(w, x Tensor, dy gradient) {
-	if d.fuse {
+	case d.fuse:
 		d.addToGroup(wgradGEMM(kernels.SGD, w, x, dy, -d.rate))
-		return
-	}
-	dw := d.output(nameUnfusedWgrad, w.rows, w.cols, Float32)
-	if d.err == nil {
-		d.gemm(nameUnfusedWgrad, wgradGEMM(kernels.None, dw, x, dy, 1))
-	}
-	if d.err == nil {
-		d.launched("sgd", d.queue.Step(w.addr(), dw.addr(), d.rate, w.Len()), w.Len(), w.addr())
-	}
-	if d.err == nil {
-		d.keepErr("round", d.round(w))
+	default:
+		dw := d.output(nameUnfusedWgrad, w.rows, w.cols, Float32)
+		if d.err == nil {
+			d.gemm(nameUnfusedWgrad, wgradGEMM(kernels.None, dw, x, dy, 1))
+		}
+		if d.err == nil {
+			d.launched("sgd", d.queue.Step(w.addr(), dw.addr(), d.rate, w.Len()), w.Len(), w.addr())
+		}
+		if d.err == nil {
+			d.keepErr("round", d.round(w))
+		}
 	}
 }
 
@@ -159,9 +152,10 @@ func (d *Device) transpose(x Tensor) uintptr {
 	return t
 }
 
-// dgradWgrad computes dgrad and wgrad: in one launch, or with the wgrad in the group. In the
-// group dx is also stored transposed if that is faster.
-func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx Tensor) bool) gradient {
+// dgradWgrad computes dgrad and wgrad of a layer: in one launch, or with the wgrad in the group. In the
+// group dx is also stored transposed if that is faster for the layer below.
+func (d *Device) dgradWgrad(layer int, weights, inputs []Tensor, dy gradient) gradient {
+	w, x := weights[layer], inputs[layer]
 	dx := gradient{Tensor: d.output(nameFusedDgrad, x.rows, x.cols, d.values)}
 	if d.err != nil {
 		return dx
@@ -176,7 +170,7 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B, g.Rounded)
 		return dx
 	}
-	if wanted(dx.Tensor) {
+	if d.wantsTransposed(layer-1, weights[layer-1], inputs[layer-1], dx.Tensor) {
 		dx.t = d.transposed(dx.Tensor)
 		if g.T = dx.t; d.err != nil {
 			return dx

@@ -189,7 +189,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 // Checksum returns a sum of the bits of t and of its rounded copy, after the work queued so far. Ranks call
 // it for weights as they call Dense.
 func (d *Device) Checksum(t Tensor) (uint64, error) {
-	if !t.floats() {
+	if !t.has(Float32) {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
 	}
 	if err := d.ranks.whole(t); err != nil {
@@ -233,14 +233,6 @@ func (d *Device) EndStep() error {
 	return err
 }
 
-// beginStep is called for the first output of a step.
-func (d *Device) beginStep() {
-	d.inStep = true
-	if d.push != nil {
-		d.push("step")
-	}
-}
-
 // Mark and Elapsed time the work on the device: see [Queue]. Buckets that nothing has waited for may still
 // move.
 func (d *Device) Mark(i int) error { return d.queue.Mark(i) }
@@ -248,7 +240,7 @@ func (d *Device) Mark(i int) error { return d.queue.Mark(i) }
 // RowsAfter copies rows of t to the host as they were at Mark(i). It does not wait for work that was
 // queued later, which must not change them.
 func (d *Device) RowsAfter(i int, t Tensor, row, rows int) ([]float32, error) {
-	if !t.floats() || row < 0 || rows < 0 || row > t.rows-rows {
+	if !t.has(Float32) || row < 0 || rows < 0 || row > t.rows-rows {
 		return nil, fmt.Errorf("device: rows %d to %d of %v are not there to copy", row, row+rows, t)
 	}
 	data := make([]float32, rows*t.cols)
@@ -268,9 +260,10 @@ func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 	if d.err != nil {
 		return Tensor{}
 	}
-	if !d.inStep {
-		d.beginStep()
+	if !d.inStep && d.push != nil {
+		d.push("step")
 	}
+	d.inStep = true
 	t := Tensor{rows: rows, cols: cols, kind: kind}
 	block, err := d.alloc.Alloc(int64(t.bytes()), d.stream, op)
 	if err != nil {
@@ -285,9 +278,7 @@ func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 // misfit records the fault of an operation on shapes that do not fit. After an earlier fault,
 // which leaves empty tensors, it does nothing.
 func (d *Device) misfit(op string, args ...Tensor) {
-	if d.err == nil {
-		d.err = fmt.Errorf("%s: shapes %v do not fit", op, args)
-	}
+	d.keepErr(op, fmt.Errorf("shapes %v do not fit", args))
 }
 
 // keepErr records the first fault of a step.

@@ -50,7 +50,7 @@ func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.G
 // Activate is the ReLU of float32 x, as values.
 func (d *Device) Activate(x Tensor) Tensor {
 	const op = "relu"
-	if !x.floats() {
+	if !x.has(Float32) {
 		d.misfit(op, x)
 	}
 	y := d.output(op, x.rows, x.cols, d.values)
@@ -145,7 +145,7 @@ func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
 	if d.fuse {
 		fits = labels.kind == Uint8 && labels.indices != 0
 	}
-	if !fits || !x.has(d.values) || !d.areWeights(w) || !results.floats() || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
+	if !fits || !x.has(d.values) || !d.areWeights(w) || !results.has(Float32) || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
 		results.rows != 2 || start < 0 || start > results.cols-x.rows {
 		d.misfit(opClassifier, x, w, labels, results)
 	}
@@ -179,7 +179,7 @@ func (d *Device) logits(x, w, labels, results Tensor, start int) Tensor {
 // the i-th batch columns, of which the last may be short.
 func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, batch int) {
 	const op = "loss reduction"
-	if !out.floats() || !results.floats() || out.cols != 2 || results.rows != 2 || batch < 1 ||
+	if !out.has(Float32) || !results.has(Float32) || out.cols != 2 || results.rows != 2 || batch < 1 ||
 		start < 0 || rows < 0 || start > results.cols-rows || slot < 0 || slot > out.rows-batches(rows, batch) {
 		d.misfit(op, out, results)
 	}
@@ -191,7 +191,7 @@ func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, b
 // areWeights reports whether operations can read t as weights: on a device of bf16 values it must come from
 // Weights.
 func (d *Device) areWeights(t Tensor) bool {
-	return t.floats() && (d.values == Float32 || t.rounded.Addr != 0)
+	return t.has(Float32) && (d.values == Float32 || t.rounded.Addr != 0)
 }
 
 // launched records err, and the tensors that the launch writes. After an error, or for n = 0

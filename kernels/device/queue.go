@@ -17,13 +17,10 @@ type Queue interface {
 	// Values is the type of values: BF16 in precision bf16, else Float32.
 	Values() Kind
 
-	// FusesWgrad reports whether DgradWgrad does both parts of g in one launch, faster than GEMM and
-	// GroupedGEMM. WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.
+	// For these see the functions of package kernels.
 	FusesWgrad(g kernels.GEMM) bool
 	WantsTransposed(g kernels.GEMM) bool
-	// TakesStride reports whether GEMM and GroupedGEMM take g, a wgrad with a stride.
 	TakesStride(g kernels.GEMM) bool
-	// Chains reports whether GroupedGEMM takes g in a chain.
 	Chains(g kernels.GEMM) bool
 
 	Fill(dst uintptr, value byte, bytes int) error

@@ -150,7 +150,7 @@ func (r *ranks) AllReduce(t Tensor, row, rows int) error {
 	if r.alone() || rows == 0 {
 		return nil
 	}
-	if !t.floats() || row < 0 || row+rows > t.rows {
+	if !t.has(Float32) || row < 0 || row+rows > t.rows {
 		return errors.New("device: no rows of floats to add up over ranks")
 	}
 	r.device.last.forget()

@@ -71,9 +71,6 @@ func (t Tensor) view(indices uintptr, n int) Tensor {
 	return t
 }
 
-// floats reports whether t has float32, and is neither pixels nor a gathered view.
-func (t Tensor) floats() bool { return t.has(Float32) }
-
 // has reports whether t has elements of a kind, and is neither pixels nor a gathered view.
 func (t Tensor) has(k Kind) bool { return t.kind == k && !t.pixels && t.indices == 0 }
 

@@ -27,12 +27,11 @@ func (d *Device) Weights(tag string, h *tensor.Dense) (Tensor, error) {
 	if err != nil || d.values == Float32 {
 		return t, err
 	}
-	rounded, err := d.alloc.Alloc(int64(t.Len()*d.values.Size()), d.stream, tag+", rounded")
-	if err != nil {
-		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
+	t.rounded, err = d.alloc.Alloc(int64(t.Len()*d.values.Size()), d.stream, tag+", rounded")
+	if err == nil {
+		err = d.round(t)
 	}
-	t.rounded = rounded
-	if err := d.round(t); err != nil {
+	if err != nil {
 		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
 	}
 	return t, nil

@@ -161,32 +161,30 @@ void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
   });
 }
 
-static void store(const TileStore &s) {
-  const char *async = async_memory(*self->cta);
-  if (s.to) {
-    memcpy(s.to, async + s.from, size_t(s.bytes));
-    return;
-  }
-  each(s.map, {s.x, s.y, 0}, [&](char *to, int64_t begin, int64_t end, uint32_t place) {
-    place += s.from;
-    if (s.map.swizzled) place = swizzled(place);
-    if (!s.add && begin < end) end = CHUNK;  // an H200 stores whole chunks, also past the end of a line
-    for (int64_t i = begin; i < end; i += int64_t(sizeof(float))) {
-      float v, old;
-      memcpy(&v, async + place + i, sizeof v), memcpy(&old, to + i, sizeof old);
-      if (s.add) v += old;
-      memcpy(to + i, &v, sizeof v);
-    }
-  });
+// store does a store by TMA, now or later.
+static void store(std::function<void()> work) {
+  if (self->cta->copy_at_once) std::exchange(work, nullptr)();
+  self->stores.add(work);
 }
 
 static void write_tile(const CUtensorMap &map, int x, int y, uint32_t from, bool add) {
   if (map.bytes != sizeof(float)) fail("writes a tile of elements that are not floats, which is not emulated");
   if (from % (map.swizzled ? 1024 : 128)) fail("writes a tile from an address in shared memory that is not aligned");
   if (from + sizeof(float) * map.tile[0] * map.tile[1] > shared_bytes()) fail("writes a tile from past its shared memory");
-  TileStore s = {map, x, y, from, add, self->cta->copy_at_once};
-  if (s.done) store(s);
-  self->stores.add(s);
+  store([=] {
+    const char *async = async_memory(*self->cta);
+    each(map, {x, y, 0}, [&](char *to, int64_t begin, int64_t end, uint32_t place) {
+      place += from;
+      if (map.swizzled) place = swizzled(place);
+      if (!add && begin < end) end = CHUNK;  // an H200 stores whole chunks, also past the end of a line
+      for (int64_t i = begin; i < end; i += int64_t(sizeof(float))) {
+        float v, old;
+        memcpy(&v, async + place + i, sizeof v), memcpy(&old, to + i, sizeof old);
+        if (add) v += old;
+        memcpy(to + i, &v, sizeof v);
+      }
+    });
+  });
 }
 
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
@@ -213,9 +211,7 @@ void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to,
 
 void cp_async_bulk_global_shared_cta_bulk_group(void *to, uint32_t from, int bytes) {
   check_bulk(from, to, bytes);
-  TileStore s = {{}, 0, 0, from, false, self->cta->copy_at_once, to, bytes};
-  if (s.done) store(s);
-  self->stores.add(s);
+  store([=] { memcpy(to, async_memory(*self->cta) + from, size_t(bytes)); });
 }
 
 void ld_acquire_sys_global_u32(uint32_t &v, const uint32_t *p) {
@@ -240,8 +236,8 @@ void cp_async_bulk_commit_group() {
 }
 void cp_async_bulk_wait_group_read_0() {
   progress = true, yield();
-  self->stores.wait(0, [](const TileStore &s) {
-    if (!s.done) store(s);
+  self->stores.wait(0, [](const std::function<void()> &work) {
+    if (work) work();
   });
 }
 

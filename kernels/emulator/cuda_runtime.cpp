@@ -202,7 +202,6 @@ const char *cudaGetErrorName(cudaError_t e) {
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorDeviceUninitialized: return "cudaErrorDeviceUninitialized";
-    case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
     case cudaErrorIllegalState: return "cudaErrorIllegalState";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
@@ -249,7 +248,6 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long lo
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int, int swizzle, int, int) {
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   bool tf32 = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
   uint32_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2 : 4;
   if (swizzled && tile[0] * bytes != 128) return CUDA_ERROR_NOT_SUPPORTED;  // narrower tiles would do
@@ -320,7 +318,6 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
 
 CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes) {
   Lock lock(one_at_a_time);
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   void *found = bytes ? allocate(bytes, nullptr) : nullptr;
   *p = address(found);
   return found ? CUDA_SUCCESS : bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
@@ -328,7 +325,6 @@ CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes) {
 
 CUresult cuMemFree(CUdeviceptr addr) {
   Lock lock(one_at_a_time);
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   if (!allocations.count(pointer(addr))) return CUDA_ERROR_INVALID_VALUE;
   emulator::finish();
   release(pointer(addr));
@@ -344,7 +340,10 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
 
 cudaError_t cudaFree(void *p) { return emulator::give_context(), cudaError_t(cuMemFree(address(p))); }
 
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) { return (*p = malloc(bytes)) ? cudaSuccess : cudaErrorMemoryAllocation; }
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
+  *p = bytes && bytes <= PTRDIFF_MAX - PAGE ? std::aligned_alloc(PAGE, pages(bytes)) : nullptr;
+  return *p ? cudaSuccess : bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
+}
 cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
 
 namespace {
@@ -394,32 +393,22 @@ cudaError_t cudaIpcCloseMemHandle(void *p) {
 
 CUresult cuMemGetInfo(size_t *available, size_t *total) {
   Lock lock(one_at_a_time);
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   *available = CARD - used[emulator::device()], *total = CARD;
   return CUDA_SUCCESS;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
-  Lock lock(one_at_a_time);
-  enqueue(s, [=] {
-    emulator::finish();
-    memcpy(to, from, bytes);
-  });
+  emulator::queue(s, [=] { memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
-  Lock lock(one_at_a_time);
-  enqueue(s, [=] {
-    emulator::finish();
-    memset(to, value, bytes);
-  });
+  emulator::queue(s, [=] { memset(to, value, bytes); });
   return cudaSuccess;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *p, const CUmemPoolProps *props) {
   Lock lock(one_at_a_time);
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   bool on_device = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (!on_device || props->location.id >= emulator::devices()) return CUDA_ERROR_INVALID_VALUE;
   pools.insert(*p = new CUmemPool_st{props->location.id});
@@ -486,14 +475,12 @@ static void *allocate_async(size_t bytes, CUmemoryPool pool, CUstream s) {
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *addr, size_t bytes, CUmemoryPool pool, CUstream s) {
   Lock lock(one_at_a_time);
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   *addr = address(allocate_async(bytes, pool, s));
   return *addr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream) {
   Lock lock(one_at_a_time);
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   void *p = pointer(addr);
   auto at = allocations.find(p);
   if (at == allocations.end() || at->second.idle) return CUDA_ERROR_INVALID_VALUE;
@@ -560,16 +547,16 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *) {
 CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }
 
 const Functions memory_functions = {
-    {"cuMemAlloc_v2", reinterpret_cast<void *>(cuMemAlloc)},
-    {"cuMemFree_v2", reinterpret_cast<void *>(cuMemFree)},
-    {"cuMemGetInfo_v2", reinterpret_cast<void *>(cuMemGetInfo)},
-    FUNCTION(cuMemPoolCreate),
+    {"cuMemAlloc_v2", emulator::with_context<cuMemAlloc>()},
+    {"cuMemFree_v2", emulator::with_context<cuMemFree>()},
+    {"cuMemGetInfo_v2", emulator::with_context<cuMemGetInfo>()},
+    {"cuMemPoolCreate", emulator::with_context<cuMemPoolCreate>()},
     FUNCTION(cuMemPoolDestroy),
     FUNCTION(cuMemPoolSetAttribute),
     FUNCTION(cuMemPoolGetAttribute),
     FUNCTION(cuMemPoolTrimTo),
-    FUNCTION(cuMemAllocFromPoolAsync),
-    FUNCTION(cuMemFreeAsync),
+    {"cuMemAllocFromPoolAsync", emulator::with_context<cuMemAllocFromPoolAsync>()},
+    {"cuMemFreeAsync", emulator::with_context<cuMemFreeAsync>()},
     FUNCTION(cuDeviceGetGraphMemAttribute),
     FUNCTION(cuDeviceSetGraphMemAttribute),
     FUNCTION(cuDeviceGraphMemTrim),

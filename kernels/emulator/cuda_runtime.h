@@ -140,7 +140,6 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorDeviceUninitialized = 201,
   cudaErrorIllegalState = 401,
-  cudaErrorNotReady = 600,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
@@ -250,6 +249,14 @@ void set_device(int);
 inline bool has_context() { return device() >= 0; }
 inline void give_context() {
   if (!has_context()) set_device(0);
+}
+// with_context returns F as a function of the driver that needs a context. Errors of the runtime have the
+// driver's numbers.
+template <auto F>
+void *with_context() {
+  return []<typename R, typename... A>(R (*)(A...)) {
+    return reinterpret_cast<void *>(+[](A... a) { return has_context() ? CUresult(F(a...)) : CUDA_ERROR_INVALID_CONTEXT; });
+  }(F);
 }
 // accessible reports whether this thread's device has access to what is mapped at an address.
 bool accessible(size_t addr);

@@ -32,7 +32,7 @@ CUresult init(unsigned) { return CUDA_SUCCESS; }
 CUresult device_count(int *n) { return *n = emulator::devices(), CUDA_SUCCESS; }
 bool exists(int device) { return device >= 0 && device < emulator::devices(); }
 CUresult device_get(CUdevice *d, int ordinal) { return *d = ordinal, exists(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }
-CUresult attribute(int *v, CUdevice_attribute, CUdevice) { return *v = !getenv("EMULATOR_WITHOUT_PAGES"), CUDA_SUCCESS; }
+CUresult attribute(int *v, int, CUdevice) { return *v = !getenv("EMULATOR_WITHOUT_PAGES"), CUDA_SUCCESS; }
 
 CUresult can_access_peer(int *can, CUdevice d, CUdevice peer) {
   *can = d != peer && !getenv("EMULATOR_WITHOUT_PEERS");
@@ -63,14 +63,6 @@ CUresult exchange_mode(int *mode) {
 
 cudaError_t synchronize() { return cudaStreamSynchronize(nullptr); }
 
-cudaError_t host_alloc(void **p, size_t bytes, unsigned) {
-  constexpr size_t PAGE = 4096;
-  *p = bytes && bytes <= PTRDIFF_MAX - PAGE ? std::aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE) : nullptr;
-  return *p ? cudaSuccess : bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
-}
-
-cudaError_t host_free(void *p) { return std::free(p), cudaSuccess; }
-
 cudaError_t copy(void *to, const void *from, size_t bytes, CUdeviceptr on_device) {
   auto lock = emulator::lock();
   if (!emulator::accessible(on_device)) return cudaErrorInvalidValue;
@@ -82,13 +74,6 @@ cudaError_t copy(void *to, const void *from, size_t bytes, CUdeviceptr on_device
 cudaError_t copy_to_host(void *to, CUdeviceptr from, size_t bytes) { return copy(to, reinterpret_cast<void *>(from), bytes, from); }
 cudaError_t copy_from_host(CUdeviceptr to, const void *from, size_t bytes) { return copy(reinterpret_cast<void *>(to), from, bytes, to); }
 
-// with_context calls a function of the runtime if the thread has a context. Errors have the driver's
-// numbers.
-template <auto f, typename... A>
-CUresult with_context(A... a) {
-  return emulator::has_context() ? CUresult(f(a...)) : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 cudaError_t query(cudaEvent_t) { return cudaSuccess; }
 template <typename F>
 void *generic(F *f) {
@@ -98,6 +83,7 @@ void *generic(F *f) {
 }  // namespace
 
 void *cudadriver_symbol(const char *name) {
+  using emulator::with_context;
   static const Functions functions = {
       {"cuGetErrorName", generic(error_name)},
       {"cuInit", generic(init)},
@@ -108,24 +94,24 @@ void *cudadriver_symbol(const char *name) {
       {"cuDevicePrimaryCtxRetain", generic(retain)},
       {"cuCtxGetCurrent", generic(current)},
       {"cuCtxSetCurrent", generic(set_current)},
-      {"cuCtxSynchronize", generic(with_context<synchronize>)},
+      {"cuCtxSynchronize", with_context<synchronize>()},
       {"cuThreadExchangeStreamCaptureMode", generic(exchange_mode)},
-      {"cuMemHostAlloc", generic(with_context<host_alloc, void **, size_t, unsigned>)},
-      {"cuMemFreeHost", generic(with_context<host_free, void *>)},
-      {"cuMemcpyDtoH_v2", generic(with_context<copy_to_host, void *, CUdeviceptr, size_t>)},
-      {"cuMemcpyHtoD_v2", generic(with_context<copy_from_host, CUdeviceptr, const void *, size_t>)},
-      {"cuStreamCreate", generic(with_context<cudaStreamCreateWithFlags, CUstream *, unsigned>)},
-      {"cuStreamSynchronize", generic(with_context<cudaStreamSynchronize, CUstream>)},
-      {"cuStreamDestroy_v2", generic(with_context<cudaStreamDestroy, CUstream>)},
-      {"cuStreamWaitEvent", generic(with_context<cudaStreamWaitEvent, CUstream, CUevent, unsigned>)},
-      {"cuStreamIsCapturing", generic(with_context<cudaStreamIsCapturing, CUstream, cudaStreamCaptureStatus *>)},
-      {"cuEventCreate", generic(with_context<cudaEventCreateWithFlags, CUevent *, unsigned>)},
-      {"cuEventRecord", generic(with_context<cudaEventRecord, CUevent, CUstream>)},
-      {"cuEventQuery", generic(with_context<query, CUevent>)},
-      {"cuEventSynchronize", generic(with_context<cudaEventSynchronize, CUevent>)},
-      {"cuEventDestroy_v2", generic(with_context<cudaEventDestroy, CUevent>)},
+      {"cuMemHostAlloc", with_context<cudaHostAlloc>()},
+      {"cuMemFreeHost", with_context<cudaFreeHost>()},
+      {"cuMemcpyDtoH_v2", with_context<copy_to_host>()},
+      {"cuMemcpyHtoD_v2", with_context<copy_from_host>()},
+      {"cuStreamCreate", with_context<cudaStreamCreateWithFlags>()},
+      {"cuStreamSynchronize", with_context<cudaStreamSynchronize>()},
+      {"cuStreamDestroy_v2", with_context<cudaStreamDestroy>()},
+      {"cuStreamWaitEvent", with_context<cudaStreamWaitEvent>()},
+      {"cuStreamIsCapturing", with_context<cudaStreamIsCapturing>()},
+      {"cuEventCreate", with_context<cudaEventCreateWithFlags>()},
+      {"cuEventRecord", with_context<cudaEventRecord>()},
+      {"cuEventQuery", with_context<query>()},
+      {"cuEventSynchronize", with_context<cudaEventSynchronize>()},
+      {"cuEventDestroy_v2", with_context<cudaEventDestroy>()},
   };
-  if (!strcmp(name, "cuTensorMapEncodeTiled")) return getenv("EMULATOR_WITHOUT_TMA") ? nullptr : generic(cuTensorMapEncodeTiled);
+  if (!strcmp(name, "cuTensorMapEncodeTiled")) return getenv("EMULATOR_WITHOUT_TMA") ? nullptr : with_context<cuTensorMapEncodeTiled>();
   for (const Functions *some : {&functions, &memory_functions, &page_functions, &nccl_functions})
     if (auto at = some->find(name); at != some->end()) return at->second;
   return nullptr;

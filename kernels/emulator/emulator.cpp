@@ -209,10 +209,15 @@ static void wait_for_turn(Barrier &b, unsigned turn) {
   self->barrier = nullptr;
 }
 
+// arrive reports whether the barrier then opens.
+static bool arrive(Barrier &b) {
+  b.arrived++, progress = true;
+  return b.open();
+}
+
 static void arrive_and_wait(Barrier &b) {
   unsigned turn = b.turn;
-  b.arrived++, progress = true;
-  b.open();
+  arrive(b);
   wait_for_turn(b, turn);
 }
 
@@ -230,11 +235,7 @@ static Barrier &numbered_barrier(int barrier, int threads) {
 
 void bar_sync(int barrier, int threads) { arrive_and_wait(numbered_barrier(barrier, threads)); }
 
-void bar_arrive(int barrier, int threads) {
-  Barrier &b = numbered_barrier(barrier, threads);
-  b.arrived++, progress = true;
-  b.open();
-}
+void bar_arrive(int barrier, int threads) { arrive(numbered_barrier(barrier, threads)); }
 
 Words &given() { return self->warp->given[self->lane]; }
 
@@ -244,8 +245,7 @@ const Words &exchange(Exchange f) {
   if (w.barrier.live != w.size) fail("waits for threads of its warp that ended");
   if (w.barrier.arrived && w.exchange != f) fail("executes another operation than its warp");
   w.exchange = f;
-  w.barrier.arrived++, progress = true;
-  if (w.barrier.open()) f(w.given, w.got);
+  if (arrive(w.barrier)) f(w.given, w.got);
   wait_for_turn(w.barrier, turn);
   return w.got[lane];
 }
@@ -254,8 +254,7 @@ void barrier_cluster_arrive_aligned() {
   Barrier &b = self->cta->cluster->cluster_barrier;
   if (std::exchange(self->arrived, true)) fail("arrives at the cluster barrier without having waited at the one before");
   self->cluster_turn = b.turn;
-  b.arrived++, progress = true;
-  b.open();
+  arrive(b);
 }
 
 void barrier_cluster_arrive_relaxed_aligned() {

@@ -63,16 +63,6 @@ struct Copy {
   int size, bytes;
 };
 
-// A TileStore is a tile that TMA stores, or adds, to global memory; or bytes that it stores to an address.
-struct TileStore {
-  CUtensorMap map;
-  int x, y;
-  uint32_t from;
-  bool add, done;
-  void *to = nullptr;
-  int bytes = 0;
-};
-
 struct Cta;
 
 // An Mbarrier completes its phase once this number of calls, and all bytes that they expect, have
@@ -116,7 +106,7 @@ struct Thread {
   bool complete;
   Groups<Copy> copies;
   Groups<Wgmma> wgmmas;
-  Groups<TileStore> stores;
+  Groups<std::function<void()>> stores;  // by TMA; those that are done are null
 
   Place at;
   std::unique_ptr<char[]> stack{new char[STACK]};

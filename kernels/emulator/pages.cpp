@@ -101,7 +101,6 @@ CUresult cuMemAddressFree(CUdeviceptr addr, size_t bytes) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *p, unsigned long long) {
   auto lock = emulator::lock();
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   if (!bytes || !whole(bytes) || !on_device(*p)) return CUDA_ERROR_INVALID_VALUE;
   Part part = {bytes, p->location.id, file(), length};
   if (!emulator::take(part.device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -164,7 +163,6 @@ CUresult cuMemMap(CUdeviceptr addr, size_t bytes, size_t offset, CUmemGenericAll
 
 CUresult cuMemSetAccess(CUdeviceptr addr, size_t bytes, const CUmemAccessDesc *access, size_t count) {
   auto lock = emulator::lock();
-  if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   if (!exactly(addr, bytes) || !count) return CUDA_ERROR_INVALID_VALUE;
   unsigned devices = 0;
   for (const CUmemAccessDesc *a = access; a < access + count; a++) {
@@ -196,11 +194,11 @@ const Functions page_functions = {
     FUNCTION(cuMemGetAllocationGranularity),
     FUNCTION(cuMemAddressReserve),
     FUNCTION(cuMemAddressFree),
-    FUNCTION(cuMemCreate),
+    {"cuMemCreate", emulator::with_context<cuMemCreate>()},
     FUNCTION(cuMemRelease),
     FUNCTION(cuMemMap),
     FUNCTION(cuMemUnmap),
-    FUNCTION(cuMemSetAccess),
+    {"cuMemSetAccess", emulator::with_context<cuMemSetAccess>()},
     FUNCTION(cuMemExportToShareableHandle),
     FUNCTION(cuMemImportFromShareableHandle),
 };

@@ -64,12 +64,12 @@ void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, f
   d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
 }
 
-// ldmatrix loads COUNT matrices.
-template <int COUNT, bool TRANSPOSED>
-static const Words &ldmatrix(uint32_t row) {
+// ldmatrix loads a matrix for each register.
+template <bool TRANSPOSED, typename... Registers>
+static void ldmatrix(uint32_t row, Registers &...registers) {
   given().word[0] = row;
-  return exchange([](const Words(&given)[32], Words(&got)[32]) {
-    for (int i = 0; i < COUNT; i++) {
+  const Words &got = exchange([](const Words(&given)[32], Words(&got)[32]) {
+    for (size_t i = 0; i < sizeof...(Registers); i++) {
       uint16_t m[8][8];
       for (int r = 0; r < 8; r++) memcpy(m[r], at_shared<char[16]>(given[8 * i + r].word[0], 16), sizeof m[r]);
       for (int lane = 0; lane < 32; lane++) {
@@ -78,27 +78,21 @@ static const Words &ldmatrix(uint32_t row) {
       }
     }
   });
+  const uint32_t *word = got.word;
+  ((registers = *word++), ...);
 }
 
 void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
-  const Words &got = ldmatrix<4, false>(row);
-  r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
+  ldmatrix<false>(row, r0, r1, r2, r3);
 }
 
 void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
-  const Words &got = ldmatrix<4, true>(row);
-  r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
+  ldmatrix<true>(row, r0, r1, r2, r3);
 }
 
-void ldmatrix_sync_aligned_m8n8_x2_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) {
-  const Words &got = ldmatrix<2, false>(row);
-  r0 = got.word[0], r1 = got.word[1];
-}
+void ldmatrix_sync_aligned_m8n8_x2_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) { ldmatrix<false>(row, r0, r1); }
 
-void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) {
-  const Words &got = ldmatrix<2, true>(row);
-  r0 = got.word[0], r1 = got.word[1];
-}
+void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t row) { ldmatrix<true>(row, r0, r1); }
 
 // An Operand is a matrix in shared memory, described by the descriptor of a wgmma, with the swizzle of 128
 // bytes: element (mn, k), in row mn of a or column mn of b. PTX ISA, canonical layouts, in chunks of 16

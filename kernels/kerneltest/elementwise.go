@@ -80,9 +80,8 @@ func (s *suite) elements(n int) {
 		return 0
 	})
 	rounded, exact := s.outputValues(n), make([]float64, n)
-	_, inBF16 := rounded.([]ref.BF16)
 	for i, v := range x[:n] {
-		if inBF16 {
+		if s.bf16 {
 			v = ref.ToBF16(v).Float32()
 		}
 		exact[i] = float64(v)

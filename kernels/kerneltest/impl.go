@@ -2,8 +2,8 @@ package kerneltest
 
 import (
 	"errors"
-	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 	"unsafe"
@@ -165,9 +165,6 @@ func (d cuda) Do(c Call) error {
 
 	err := errors.Join(d.s.Fill(moved, poison, int(next-moved)), d.s.Fill(moved+areaBytes, mark, len(marked)))
 	for i, x := range c.arrays {
-		if x == nil {
-			continue
-		}
 		to := p[i]
 		if to > moved {
 			to += areaBytes
@@ -187,23 +184,16 @@ func (d cuda) Do(c Call) error {
 		err = errors.Join(err, errors.New("let the next kernel start before the one before it was done"))
 	}
 	for i, x := range c.arrays {
-		if x != nil {
-			err = errors.Join(err, d.s.Download(bytesOf(x), p[i]))
-		}
+		err = errors.Join(err, d.s.Download(bytesOf(x), p[i]))
 	}
 	return err
 }
 
+// bytesOf returns the memory of an array, or nil for nil.
 func bytesOf(x any) []byte {
-	switch x := x.(type) {
-	case []float32:
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
-	case []ref.BF16:
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
-	case []int32:
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
-	case []uint8:
-		return x
+	if x == nil {
+		return nil
 	}
-	panic(fmt.Sprintf("an array of type %T", x))
+	v := reflect.ValueOf(x)
+	return unsafe.Slice((*byte)(v.UnsafePointer()), v.Len()*int(v.Type().Elem().Size()))
 }

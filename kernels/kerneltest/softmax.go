@@ -50,15 +50,6 @@ func (s *suite) softmaxes() {
 	s.ties()
 }
 
-// logits has some rows so far apart that exp would overflow.
-func (s *suite) logits(rows, cols int) []float32 {
-	x := s.floats(rows * cols)
-	for i := range rows * cols {
-		x[i] *= float32([]int{1, 10, 200}[i/cols%3])
-	}
-	return x
-}
-
 // softmaxRow returns the probabilities and ln Σ exp(x - max) + max.
 func softmaxRow[E float32 | float64](x []E) (p []float64, logSum float64) {
 	largest, sum := math.Inf(-1), 0.
@@ -87,8 +78,10 @@ func firstLargest[E float32 | float64](x []E) int {
 
 // apart checks softmax, cross-entropy, and the gradient on the float32 output of softmax.
 func (s *suite) apart(rows, cols int) {
-	x, labels := s.logits(rows, cols), s.labels(rows, cols)
-	p := output(rows * cols)
+	x, labels, p := s.floats(rows*cols), s.labels(rows, cols), output(rows*cols)
+	for i := range rows * cols { // some rows are so far apart that exp would overflow
+		x[i] *= float32([]int{1, 10, 200}[i/cols%3])
+	}
 	c := Call{op: softmaxOp(rows, cols), arrays: arrays{p, x}, unaligned: s.r.IntN(2) == 0}
 	var want []float64
 	for i := range rows {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -148,12 +149,9 @@ func (s *suite) integers(n int) []float32 {
 
 // labels is in 0..classes-1.
 func (s *suite) labels(n, classes int) []int32 {
-	x := make([]int32, n+guard)
-	for i := range x {
-		x[i] = -1
-		if i < n {
-			x[i] = int32(s.r.IntN(classes))
-		}
+	x := slices.Repeat([]int32{-1}, n+guard)
+	for i := range n {
+		x[i] = int32(s.r.IntN(classes))
 	}
 	return x
 }
@@ -206,27 +204,16 @@ func (s *suite) fail(c Call, format string, args ...any) {
 func clone(a arrays) arrays {
 	out := make(arrays, len(a))
 	for i, x := range a {
-		switch x := x.(type) {
-		case []float32:
-			out[i] = slices.Clone(x)
-		case []ref.BF16:
-			out[i] = slices.Clone(x)
-		case []int32:
-			out[i] = slices.Clone(x)
-		case []uint8:
-			out[i] = slices.Clone(x)
+		if x != nil {
+			v := reflect.ValueOf(x)
+			out[i] = reflect.AppendSlice(reflect.Zero(v.Type()), v).Interface()
 		}
 	}
 	return out
 }
 
 // same compares bits.
-func same(a, b any) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return bytes.Equal(bytesOf(a), bytesOf(b))
-}
+func same(a, b any) bool { return bytes.Equal(bytesOf(a), bytesOf(b)) }
 
 // near checks that got, without its guard, is want within tolerance of
 // ‖want‖, or of least if that is larger, and NaN where want is.
@@ -241,9 +228,7 @@ func (s *suite) near(c Call, got []float32, want []float64, tolerance, least flo
 			continue
 		}
 		d := float64(got[i]) - w
-		if d != 0 { // also NaN
-			off += d * d
-		}
+		off += d * d
 		norm += w * w
 	}
 	off, norm = math.Sqrt(off), max(math.Sqrt(norm), least)

@@ -40,7 +40,8 @@ func check(op string, code int, comm uintptr) error {
 		if why := rawNone(); why != "" {
 			return fmt.Errorf("nccl: %s: %s: install NCCL %s or later, or name its folder in LD_LIBRARY_PATH", op, why, VersionName(oldest))
 		}
-		return fmt.Errorf("nccl: %s: %w by NCCL %s", op, errors.ErrUnsupported, versionName())
+		v, _ := rawVersion()
+		return fmt.Errorf("nccl: %s: %w by NCCL %s", op, errors.ErrUnsupported, VersionName(v))
 	}
 	return &Error{op, code, rawError(code, comm)}
 }
@@ -68,11 +69,6 @@ func VersionName(v int) string {
 	return fmt.Sprintf("%d.%d.%d", v/major, v%major/100, v%100)
 }
 
-func versionName() string {
-	v, _ := rawVersion()
-	return VersionName(v)
-}
-
 // Comm is a rank of a communicator, on the current GPU of the process.
 type Comm struct {
 	rank, size int
@@ -92,31 +88,6 @@ type Comm struct {
 
 // watchEvery is how often watch polls the communicator.
 const watchEvery = 100 * time.Millisecond
-
-// connect connects the ranks. If ctx ends first it returns an error. ncclCommInitRankConfig cannot be
-// interrupted, and then still runs in its goroutine.
-func connect(ctx context.Context, id [idBytes]byte, rank, size int, end func(error)) (*Comm, error) {
-	if _, err := Version(); err != nil {
-		return nil, err
-	}
-	c := &Comm{rank: rank, size: size, end: end, stop: make(chan struct{}), watched: make(chan struct{})}
-	connected := make(chan error, 1)
-	go func() {
-		handle, code := rawNewComm(id, rank, size)
-		c.handle = handle
-		connected <- check("Connect", code, 0)
-	}()
-	select {
-	case err := <-connected:
-		if err != nil {
-			return nil, err
-		}
-	case <-ctx.Done():
-		return nil, fmt.Errorf("nccl: Connect: rank %d of %d still waits for the others: %w", rank, size, context.Cause(ctx))
-	}
-	go c.watch()
-	return c, nil
-}
 
 // host returns an id that all containers of a host share: its boot id, or else its name.
 func host() string {
@@ -157,11 +128,27 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more, and with RENDEZVOUS_TIMEOUT=5m they wait longer", within))
 	defer cancel()
 	defer ranks.OnEnd(end)()
-	c, err := connect(ctx, [idBytes]byte(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason wins
-	if err != nil {
+	if _, err := Version(); err != nil {
 		return nil, err
 	}
-	c.apart, c.leave = apart, ranks.OnEnd(c.Abort)
+	c := &Comm{rank: rank, size: size, apart: apart, stop: make(chan struct{}), watched: make(chan struct{})}
+	c.end = func(err error) { _ = ranks.End(err) } // an earlier reason wins
+	connected := make(chan error, 1)
+	go func() { // ncclCommInitRankConfig cannot be interrupted, and still runs here if ctx ends first
+		var code int
+		c.handle, code = rawNewComm([idBytes]byte(told), rank, size)
+		connected <- check("Connect", code, 0)
+	}()
+	select {
+	case err := <-connected:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("nccl: Connect: rank %d of %d still waits for the others: %w", rank, size, context.Cause(ctx))
+	}
+	go c.watch()
+	c.leave = ranks.OnEnd(c.Abort)
 	return c, nil
 }
 

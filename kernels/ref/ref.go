@@ -101,10 +101,7 @@ func firstLargest(x []float32) int {
 	return at
 }
 
-// CrossEntropy: loss[rows] = ln Σ exp(x - max) - (x[i,labels[i]] - max) of the logits
-// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1
-// where the first largest of row i of x is labels[i], else 0. A label outside 0..cols-1
-// gives a NaN loss and is not correct.
+// CrossEntropy: loss and correct of the logits x[rows,cols], see [mlpool/kernels.Launches].
 func CrossEntropy(loss, correct, x []float32, labels []int32, rows, cols int) {
 	for i := range rows {
 		row := x[i*cols : (i+1)*cols]
@@ -138,10 +135,8 @@ func SoftmaxCrossEntropyBackward(dx, p []float32, labels []int32, rows, cols int
 	}
 }
 
-// Classifier does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
-// loss[rows] and correct[rows] are [CrossEntropy] of them and labels[indices[i]], in nats;
-// dlogits[rows,classes] = (softmax - onehot)/rows; dx[rows,k] is dlogits·wᵀ through the ReLU
-// whose output x is. With dlogits and dx nil no gradients are made.
+// Classifier does the last layer and its loss at once, see [mlpool/kernels.Launches]: row i's
+// label is labels[indices[i]]. With dlogits and dx nil no gradients are made.
 func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
 	logits := dlogits
 	if dlogits == nil {
@@ -170,9 +165,7 @@ func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indi
 	}
 }
 
-// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows
-// i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
-// batch of rows.
+// ReduceLoss: out has a row for each batch of rows, see [mlpool/kernels.Launches].
 func ReduceLoss(out, loss, correct []float32, rows, batch int) {
 	for i := 0; i*batch < rows; i++ {
 		var losses, right float64

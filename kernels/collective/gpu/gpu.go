@@ -87,12 +87,11 @@ func (c *Comm) Close() (err error) {
 	err = errors.Join(err, c.Comm.Close())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.abort == 0 || ended {
-		return err
+	if c.abort != 0 && !ended {
+		err = errors.Join(err, c.abort.Free())
+		c.abort = 0
 	}
-	flag := c.abort
-	c.abort = 0
-	return errors.Join(err, flag.Free())
+	return err
 }
 
 // AllocSymmetric needs GPUs of one host that reach each other's memory, and no NCCL_P2P_DISABLE=1.

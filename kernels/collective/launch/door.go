@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,11 +103,7 @@ func (d *door) accept(ctx context.Context, l net.Listener, secret string) {
 // heard returns the hello of a caller that knows the secret.
 func (p *peer) heard(ctx context.Context, secret string) (hello message, err error) {
 	forget := p.hurry(ctx)
-	defer func() {
-		if late := forget(); err == nil {
-			err = late
-		}
-	}()
+	defer func() { err = cmp.Or(err, forget()) }()
 	if err := p.greet(secret, false); err != nil {
 		return hello, err
 	}
@@ -226,14 +223,8 @@ func listenAt(ctx context.Context, host string, oneHost bool) []string {
 	if isLoopback(host) {
 		return []string{host}
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return []string{""} // other hosts may resolve it
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return []string{""}
-	}
+	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // if there are none, other hosts may resolve it
+	own, _ := net.InterfaceAddrs()
 	return ownAddresses(ips, own, oneHost)
 }
 

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,7 @@ func rendezvous(ctx context.Context, p Process, silence time.Duration, over netw
 		connect = w.accept
 	}
 	if err := connect(limited); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, errors.Join(err, w.close())
+		return nil, errors.Join(cmp.Or(ctx.Err(), err), w.close())
 	}
 	w.start(silence)
 	return w, nil
@@ -172,10 +170,7 @@ func (w *World) dial(ctx context.Context) error {
 		if err == nil || !errors.As(err, &now) {
 			return err
 		}
-		switch {
-		case last == nil, now.said:
-			last = now
-		case ctx.Err() == nil && !last.said: // else the error may only be that the time is up
+		if last == nil || now.said || ctx.Err() == nil && !last.said { // else the error may only be that the time is up
 			last = now
 		}
 		select {
@@ -265,9 +260,6 @@ func (w *World) await(ctx context.Context, p *peer) error {
 	if !stop() {
 		<-hurried // before the deadline is removed
 	}
-	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
 	p.process = hello.Process
-	return nil
+	return p.conn.SetReadDeadline(time.Time{})
 }

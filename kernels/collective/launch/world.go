@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,9 +220,7 @@ func (w *World) Leave(err error) error {
 	}
 	w.mu.Lock()
 	w.left = true
-	if err == nil {
-		err = w.err
-	}
+	err = cmp.Or(err, w.err)
 	w.mu.Unlock()
 	return errors.Join(err, w.close())
 }

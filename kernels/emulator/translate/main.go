@@ -68,7 +68,6 @@ var (
 	launch    = regexp.MustCompile(`(\w+)<<<(.*?)>>>\(`)
 	dynamic   = regexp.MustCompile(`extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];`)
 	static    = regexp.MustCompile(`\b__shared__ ([\w ]+) (\w+(?:\[\w+\])*(?:, \w+(?:\[\w+\])*)*);`)
-	name      = regexp.MustCompile(`^\w+`)
 	asmBegins = regexp.MustCompile(`\basm(?:\s+volatile)?\s*\(`)
 	literals  = regexp.MustCompile(`"[^"]*"`)
 	inName    = regexp.MustCompile(`^(?:%%(\w+)|(\d+)),?$`) // a special register, or a number
@@ -86,7 +85,7 @@ func translate(s string) (string, error) {
 		parts := static.FindStringSubmatch(declaration)
 		var variables []string
 		for variable := range strings.SplitSeq(parts[2], ", ") {
-			x := name.FindString(variable)
+			x, _, _ := strings.Cut(variable, "[")
 			variables = append(variables, fmt.Sprintf("auto &%s = emulator::static_shared<%s>([] { static char site; return &site; }());",
 				x, parts[1]+variable[len(x):]))
 		}
