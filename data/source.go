@@ -160,7 +160,7 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 	return place{}, &NotFoundError{"MNIST", remedyMNIST, append(looked, "download: "+err.Error())}
 }
 
-// fill calls get for each of the files that is missing or altered in dir, which it creates if
+// fill calls get for each of the files that are missing or altered in dir, which it creates if
 // necessary, until get fails.
 func fill(dir string, files []file, get func(file) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -12,9 +12,9 @@ type Launches interface {
 	// GEMM computes a matrix product with its epilogue.
 	GEMM(g GEMM) error
 
-	// GroupedGEMM computes up to [MaxGroup] GEMMs: in any order or at once if all are TN, of which none may write what
-	// another one reads or writes; in their order if they are a chain, that is, all NN or all NT, each taken by
-	// [Chains], and the A of each is the C of the one before.
+	// GroupedGEMM computes up to [MaxGroup] GEMMs. If all are TN it computes them in any order, and none may write what
+	// another one reads or writes. Otherwise they are a chain: all are NN or all NT, [Chains] takes each, and the A of each
+	// is the C of the one before.
 	GroupedGEMM(group []GEMM) error
 
 	// DgradWgrad computes g, which is NT with ActivateBackward, and then b += alpha·yᵀ·a in place, which is

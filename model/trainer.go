@@ -156,15 +156,18 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 }
 
 // queue queues the epoch, but for its first steps, and returns the number of training steps then queued,
-// whose results it adds up over the ranks. A chunk is a range of steps that are the same in every epoch,
-// apart from the values of the indices; the last one has the validation too. It queues the rest of a chunk
-// step by step, since a replay does the whole chunk.
+// whose results it adds up over the ranks. A chunk of which some steps are done already is queued step by
+// step, since a replay does all of it.
 func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
 	steps = first
 	w := watch{every: t.watchEvery(), sent: first, seen: first}
+	// A chunk is a range of steps that are the same in every epoch, apart from the values of the indices.
+	// The last one has the validation too.
 	size := max(t.opt.ChunkSteps, 1)
-	for start := 0; start < t.train.batches; start += size {
-		end := min(start+size, t.train.batches)
+	var start, end int
+	run := func() error { return t.run(start, end) } // one for all chunks, so that a step makes no garbage
+	for start = 0; start < t.train.batches; start += size {
+		end = min(start+size, t.train.batches)
 		if end <= steps {
 			continue
 		}
@@ -180,7 +183,7 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 				err = t.ops.Replay(end, t.finish) // no chunk begins there
 			}
 		} else {
-			err = t.ops.Replay(start, func() error { return t.run(start, end) })
+			err = t.ops.Replay(start, run)
 		}
 		if err != nil {
 			return steps, err

@@ -26,8 +26,8 @@ import (
 	"mlpool/allocator/cudadriver"
 )
 
-// The functions that entry.c calls for pools and blocks, and what all such functions share: each sets the text of
-// an error and returns its code.
+// The functions that entry.c calls for pools and blocks, two that only PyTorch needs, and what all such functions share:
+// each sets the text of an error and returns its code.
 
 // codes are the results of mlpool.h by error.
 var codes = []struct {

@@ -2,6 +2,8 @@
 
 package main
 
+// #cgo noescape entry_drain_next
+// #cgo nocallback entry_drain_next
 // #include "entry.h"
 import "C"
 
@@ -65,7 +67,7 @@ func (p *pool) freeLater(b *C.front_block) {
 // front returns the front of the pool, which is C.front_none while it has none.
 func (p *pool) front() *C.front { return C.entry_front(p.handle) }
 
-// takeBack takes back the room and the blocks of d. If p is nil, the pool is closed: nobody waits for them any more.
+// takeBack takes back the room and the blocks of d. If p is nil, since the pool is closed, it only counts them as returned.
 func (p *pool) takeBack(d *C.front_drained) {
 	if d.count == 0 && d.room.block.ptr == 0 {
 		return

@@ -51,7 +51,7 @@ typedef struct {
 front *front_new(void);
 void front_end(front *f);
 
-// front_none is the front of pools that have none yet. It stays empty.
+// front_none stands for a front where there is none. It never gets a block.
 extern front *const front_none;
 
 // front_add notes a block that the pool handed out for work on b->stream. Only if plain is set, front_give may keep
@@ -59,8 +59,8 @@ extern front *const front_none;
 int front_add(front *f, const front_block *b, size_t bytes, const char *tag, int plain);
 
 // front_take returns a block for a request, or 0. Two tags are equal if their addresses are. If it returns 0, the
-// front forgets the blocks that it keeps of the stream, and writes them to out, with the block that has room. out is
-// empty before, as it is for front_give.
+// front forgets the blocks that it keeps of the stream, and writes them to out, with the block that has room. The
+// caller passes an empty out, of count and room.block.ptr 0, here and to front_give.
 uintptr_t front_take(front *f, size_t bytes, uintptr_t stream, const char *tag, front_drained *out, front_miss *miss);
 
 // front_extend notes that the pool handed out b after a miss of front_take. If the block that the pool handed out before

@@ -181,7 +181,7 @@ func (d *Device) dgradWgrad(layer int, weights, inputs []Tensor, dy gradient) gr
 	return dx
 }
 
-// launchWgrads launches the wgrads of the group, unless the step has a fault.
+// launchWgrads launches the chain and then the wgrads of the group, unless the step has a fault.
 func (d *Device) launchWgrads() {
 	d.launchChain()
 	if len(d.group) == 0 || d.err != nil {

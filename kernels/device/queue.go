@@ -17,7 +17,7 @@ type Queue interface {
 	// Values is the type of values: BF16 in precision bf16, else Float32.
 	Values() Kind
 
-	// For these see the functions of package kernels.
+	// What the queue's kernels can do, or do faster: see the functions of these names in package kernels.
 	FusesWgrad(g kernels.GEMM) bool
 	WantsTransposed(g kernels.GEMM) bool
 	TakesStride(g kernels.GEMM) bool

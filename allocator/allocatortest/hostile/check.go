@@ -148,8 +148,10 @@ func (w *worker) checkRefusal(e *allocator.OutOfMemoryError, bytes int64, s allo
 	case strings.Contains(e.Advice, "larger than the device") && bytes <= w.total && !w.poison:
 		w.fail("the request is not larger than the device of %d bytes: %w", w.total, e)
 	}
-	if n, err := fmt.Sscanf(e.Advice, "a limit of %d would be enough", &most); err == nil && n == 1 && most <= e.Limit {
-		w.fail("the advice is a limit that is not larger: %w", e)
+	for _, advice := range []string{"a limit of %d would be enough", "the limit must be at least %d"} {
+		if n, err := fmt.Sscanf(e.Advice, advice, &most); err == nil && n == 1 && most <= e.Limit {
+			w.fail("the advice is a limit that is not larger: %w", e)
+		}
 	}
 }
 

@@ -24,7 +24,8 @@ const (
 	HostWaits
 )
 
-// Events keeps recorded events that are no longer needed, for the next record, and frees none by itself.
+// Events keeps recorded events that are no longer needed, for the next record. It frees none by itself, since one
+// request may find the work of thousands done.
 type Events struct {
 	Driver Driver // nil: there are no events
 

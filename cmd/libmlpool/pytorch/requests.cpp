@@ -131,6 +131,7 @@ void warn(int code) {
   if (code != MLPOOL_OK && code != MLPOOL_ERROR_DRIVER) TORCH_WARN(mlpool_error());
 }
 
+// pool_at returns the pool of a device. Without create it never throws, and returns nullptr if there is none.
 mlpool_pool *pool_at(DeviceIndex device, bool create) {
   mlpool_pool *pool = nullptr;
   check(create ? mlpool_torch_pool(device, &pool) : mlpool_torch_find(device, &pool));

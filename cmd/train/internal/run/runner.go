@@ -68,7 +68,7 @@ func (r *runner) segments() string {
 	return strings.Join(kinds, " and ")
 }
 
-// stats adds up the statistics of the runner's allocators that a record has, and the time in them.
+// stats adds up those statistics that a record has, over the runner's allocators, and the time in them.
 func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	for _, a := range r.allocs {
 		st := a.Stats()
