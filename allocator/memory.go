@@ -198,7 +198,7 @@ func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	if bytes > 0 && p.beyondLimit(bytes) {
 		return nil, p.passLimit(r)
 	}
-	if p.full || bytes > s.ChunkBytes(bytes, p.reserved, math.MaxInt64) {
+	if p.asksFirst(bytes) {
 		if err := p.noRoom(r, bytes, 0); err != nil {
 			return nil, err
 		}
@@ -208,6 +208,12 @@ func (p *Pool) makeChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	r.asked = r.asked && len(made) == 0
 	return made, err
+}
+
+// asksFirst reports whether the pool needs to know that the device has bytes free before it asks for them. About one
+// long chunk the driver decides, unless it refused the last.
+func (p *Pool) asksFirst(bytes int64) bool {
+	return p.full || bytes > p.space.ChunkBytes(bytes, p.reserved, math.MaxInt64)
 }
 
 // chunkBytes returns the size of the chunks for bytes of new memory.

@@ -399,7 +399,7 @@ func (p *Pool) passLimit(r *request) error {
 // refuseEarly returns the error of a request for more than the device and the pool have together, or nil. It
 // examines few heaps, and at most asks the driver for its free bytes. The driver decides about one chunk.
 func (p *Pool) refuseEarly(r *request) error {
-	if back := p.idle(); r.size > back && (p.full || p.beyondLimit(r.size-back) || r.size > p.space.ChunkBytes(r.size, p.reserved, math.MaxInt64)) {
+	if back := p.idle(); r.size > back && (p.beyondLimit(r.size-back) || p.asksFirst(r.size)) {
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}

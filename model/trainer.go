@@ -165,7 +165,7 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 	// The last one has the validation too.
 	size := max(t.opt.ChunkSteps, 1)
 	var start, end int
-	run := func() error { return t.run(start, end) } // one for all chunks, so that a step makes no garbage
+	run := func() error { return t.run(start, end) } // one for all chunks: one for each would be garbage
 	for start = 0; start < t.train.batches; start += size {
 		end = min(start+size, t.train.batches)
 		if end <= steps {

@@ -40,6 +40,7 @@ const perfettoDevice = 1
 // perfetto writes one event a line.
 type perfetto struct {
 	out     *bufio.Writer
+	err     error
 	begun   bool
 	streams map[allocator.Stream]int // processes
 	lived   int                      // number of blocks so far
@@ -47,7 +48,10 @@ type perfetto struct {
 
 func (p *perfetto) put(e perfettoEvent) {
 	e.Tid = e.Pid
-	line, _ := json.Marshal(e) // does not fail: e has text and finite numbers
+	line, err := json.Marshal(e)
+	if p.err == nil {
+		p.err = err
+	}
 	if p.begun {
 		p.out.WriteString(",\n")
 	}
@@ -99,6 +103,9 @@ func WritePerfetto(w io.Writer, t *allocator.Trace, work ...Work) error {
 	}
 	p.lives(events, t.Live())
 	fmt.Fprintf(p.out, "\n],\"otherData\":{\"dropped events\":\"%d\"}}\n", dropped)
+	if p.err != nil {
+		return p.err
+	}
 	return p.out.Flush()
 }
 

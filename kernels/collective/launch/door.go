@@ -223,8 +223,8 @@ func listenAt(ctx context.Context, host string, oneHost bool) []string {
 	if isLoopback(host) {
 		return []string{host}
 	}
-	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // if there are none, other hosts may resolve it
-	own, _ := net.InterfaceAddrs()
+	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // if it fails, other hosts may resolve it
+	own, _ := net.InterfaceAddrs()                             // if it fails, no address is known to be own
 	return ownAddresses(ips, own, oneHost)
 }
 
