@@ -15,7 +15,7 @@ func fileTable(s *source) string {
 		{training, "epochs on each allocator", "tools/trainings.sh"},
 		{peersFile, "epochs of mlpool, JAX and PyTorch", "tools/peers.py"},
 		{sweepFile, "epochs of random shapes, and of shapes on both sides of bounds in the code", "tools/peers.py"},
-		{"sweep_other_h200.csv", "epochs of seventy other random shapes, beside JAX", "tools/peers.py"},
+		{"sweep_other_h200.csv", "epochs of ninety-six other random shapes, beside JAX", "tools/peers.py"},
 		{"sweep_near_jax_h200.csv", "the shapes within 15 % of JAX, three times", "tools/peers.py"},
 		{"gemms_h200.csv", "GEMMs of a hidden layer, and those of cuBLASLt", "tools/gemms.py"},
 		{"timeline_h200.csv", "the kernels of a training step, one by one, and the clock in training", "ncu"},
