@@ -159,15 +159,16 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
 // wgrads or more are always faster in one launch.
 bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->layout == TN ? 8 : 16) * warpgroup_tiles(*g) >= device().sms; }
 
+// wgrad_long_waves says whether wgrad-long has more tiles than that many waves.
+bool wgrad_long_waves(const Gemm *g, int count, int waves) { return sum(g, count, wgrad_long_tiles) > waves * device().sms; }
+
 // small_wgrads_enough says whether one launch for count wgrads, the classifier's among them, is faster than other
 // kernels. It takes longer with k, since it does not divide k among CTAs. All wgrads have the same k.
 bool small_wgrads_enough(const Gemm *g, int count) {
-  const int most = std::max(64 * count, g->precision == KERNELS_TF32 ? 192 : 0);
-  return g->k <= SMALL_BATCH || (count > 1 && g->k <= most);
+  const bool tf32 = g->precision == KERNELS_TF32;
+  if (tf32 && g->k > 192 && !wgrad_long_waves(g, count, 1)) return false;
+  return g->k <= SMALL_BATCH || (count > 1 && g->k <= std::max(64 * count, tf32 ? 192 : 0));
 }
-
-// wgrad_long_waves says whether wgrad-long has more tiles than that many waves.
-bool wgrad_long_waves(const Gemm *g, int count, int waves) { return sum(g, count, wgrad_long_tiles) > waves * device().sms; }
 
 // wgrad_large_enough says whether wgrad-large is faster than the rows below. It does not divide k among CTAs, so
 // wgrad-long must have more tiles than a wave, or than two from k = 512 on. Up to 256 rows there must also be many wgrads,

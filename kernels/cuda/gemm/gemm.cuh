@@ -89,7 +89,7 @@ __host__ __device__ constexpr bool compiled(int arch) {
 constexpr int CP_ASYNC_SHARED = 99 << 10, DATA_CENTER_SHARED = 163 << 10;
 constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch; some kernels take twice as many
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
-constexpr int CHAIN_SIDE = 64;         // the largest n and k of chain
+constexpr int CHAIN_SIDE = 64;        // the largest n and k of chain
 
 // Launchers. dispatch.cu says which GEMMs they take. A launcher of several GEMMs needs one launch, or few.
 int simt(uintptr_t stream, const Gemm &g);

@@ -82,6 +82,7 @@ __device__ void read_weights(float (&w)[C::COLUMNS][C::W], const typename C::Val
 template <typename C>
 __global__ void __launch_bounds__(THREADS) chain_gemm(const CONSTANT Chain chain) {
   using Value = typename C::Value;
+  if (!compiled(80)) return;
   extern __shared__ __align__(16) float shared[];
   Value *weights = (Value *)shared;
   const int lane = threadIdx.x % C::LANES, group = threadIdx.x / C::LANES * C::ROWS, m = chain.g[0].m;
