@@ -421,10 +421,11 @@ def process_without_pool():
 
 @test
 def interrupt():
-    code = "import time, test_torch; m, torch = test_torch.install(); a = torch.ones(10, device='cuda'); print('ready', flush=True)\nwhile True: a = a + 1"
+    code = "import test_torch; m, torch = test_torch.install(); a = torch.ones(10, device='cuda'); print('ready', flush=True)\nwhile True: a = a + 1"
     import os
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *sys.path])}
     command = [sys.executable, "-X", "faulthandler", "-c", code]
-    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     assert p.stdout.readline() == "ready\n"
     time.sleep(0.5)
     p.send_signal(signal.SIGINT)
