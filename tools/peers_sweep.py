@@ -52,6 +52,7 @@ BOUNDS = [
     ("SMALL_BATCH of wgrads by large weights", TENSOR, "5600x128x6", "5600x129x6"),
     ("warpgroup: tiles of 192 shared by two", TENSOR, "4224x192x4", "4232x192x4"),
     ("twice SMALL_BATCH of wgrads; low", ALL, "784x256x4", "784x257x4"),
+    ("small_wgrads_enough: rows of small weights", ("tf32",), "64x192x4", "64x193x4"),
     ("skinny tiles", ALL, "1024x96x4", "1024x97x4"),
     ("skinny tiles, 64 rows", ("fp32",), "1568x64x2", "1600x64x2"),
     ("wgrads on an SM; skinny k-tiles at once", ALL, "784x64x4", "792x64x4"),
