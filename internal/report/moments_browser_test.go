@@ -44,13 +44,13 @@ func (b *browser) choose(field string, value any) {
 // testDecodes wants moments.js to show each map as Go draws it, also with addresses that go down and boxes that were
 // merged.
 func testDecodes(t *testing.T, b *browser) {
-	back := sampleMoments(newRand(1), 3, 50)
+	back := sampleMoments(1, 3, 50)
 	for i := range back {
 		slices.Reverse(back[i].Map.Segments)
 		back[i].Map.Segments[0].Addr = 1
 	}
 	for name, all := range map[string][]Moment{
-		"many": sampleMoments(newRand(2), 4, 300), "back": back, "merged": {{Map: manyBlocks(20_000)}, {MS: 1, Map: manyBlocks(3)}},
+		"many": sampleMoments(2, 4, 300), "back": back, "merged": {{Map: manyBlocks(20_000)}, {MS: 1, Map: manyBlocks(3)}},
 		"states": {{Map: sampleMap(0)}, {MS: 2, Map: &allocator.Map{}}},
 	} {
 		p := Page{Replay: true, Runs: []Run{{Name: "x", Recording: Recording{Moments: all}}}}

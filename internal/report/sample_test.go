@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math/rand/v2"
 
 	"mlpool/allocator"
 	"mlpool/internal/gap"
@@ -100,5 +99,3 @@ func manyBlocks(n int) *allocator.Map {
 	}
 	return &allocator.Map{Segments: []allocator.MapSegment{s}}
 }
-
-func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }

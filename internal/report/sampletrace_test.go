@@ -11,7 +11,8 @@ import (
 
 // sampleMoments returns the memory of a pool at n moments. Each map has about the given number of blocks,
 // few of which change from one moment to the next. The pool grows in the first half.
-func sampleMoments(r *rand.Rand, n, blocks int) []Moment {
+func sampleMoments(seed uint64, n, blocks int) []Moment {
+	r := rand.New(rand.NewPCG(seed, 5))
 	const size = 2 << 20
 	tags := []string{"conv2d model.py:12", "linear model.py:31", "relu", "optimizer.step", "loss"}
 	states := []string{allocator.MapFree, allocator.MapCached, allocator.MapWaiting}
@@ -62,7 +63,7 @@ func sampleTrace(runs, moments, blocks int) Page {
 	p := Page{Title: "unet.pickle", Replay: true}
 	for i, name := range []string{"torch", "torch expandable", "tlsf", "bestfit"}[:runs] {
 		run := Run{Name: name, Facts: []Fact{{"trace", "unet.pickle"}}}
-		run.Moments = sampleMoments(rand.New(rand.NewPCG(uint64(i), 5)), moments, blocks)
+		run.Moments = sampleMoments(uint64(i), moments, blocks)
 		for _, m := range run.Moments {
 			run.Memory = append(run.Memory, Peak{m.MS, m.Gap.Live, m.Gap.Reserved})
 		}
