@@ -66,7 +66,7 @@ func TestDraw(t *testing.T) {
 		{Scenario: "live1000", Case: "all cold", Allocator: "tlsf", Unit: "call", Mean: 1},
 	}
 	write := func(path string, rows []bench.Row) {
-		must.OK(t, os.WriteFile(path, []byte(csvText(t, rows)), 0o666))
+		must.OK(t, draw.WriteFile(path, func(w io.Writer) error { return draw.WriteCSV(w, nil, rows) }))
 	}
 	write(figures, rows)
 	other := filepath.Join(t.TempDir(), "other.csv")
@@ -94,11 +94,4 @@ func TestDraw(t *testing.T) {
 			t.Errorf("%s: said %q, want %s", c.args, out.String(), c.want)
 		}
 	}
-}
-
-func csvText(t *testing.T, rows []bench.Row) string {
-	t.Helper()
-	var b strings.Builder
-	must.OK(t, draw.WriteCSV(&b, nil, rows))
-	return b.String()
 }

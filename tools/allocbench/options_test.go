@@ -98,6 +98,7 @@ func TestBadFlags(t *testing.T) {
 		{"-traces " + dir + "/none", "no such file"},
 		{"-traces " + dir, dir + ": has no CSV of a trace"},
 		{"-report x.html", "-report needs -trace"},
+		{"-since x.csv", "-since needs -trace"},
 		{"-readme x.md", "-readme needs -traces"},
 		{"-readme x.md -quick -traces " + dir, "-readme writes the whole table: leave out -quick, -allocator and -case"},
 		{"-readme x.md -allocator tlsf -traces " + dir, "-readme writes the whole table"},
@@ -111,6 +112,7 @@ func TestBadFlags(t *testing.T) {
 		{"-cards", "-cards needs -trace or -traces"},
 		{"-scenario allreduce", "mpirun -np 2 allocbench -scenario allreduce"},
 		{"-export-rmm " + dir + "/x.csv", "-export-rmm needs -trace"},
+		{"-export-rmm " + dir + " -trace " + snapshot, "is a directory"},
 		{"-trace " + snapshot + " -trace-device 2", "snapshot4.pickle: has no device 2: there are 0 to 1"},
 		{"-quick -case zzz", `no case has "zzz" in its name`},
 	} {

@@ -135,41 +135,24 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// A replayed is a line of replayedFile.
-type replayed struct {
-	Trace     string // a file in recordedFolder
-	Allocator string // a peer's name
-	Reserved  int64  // bytes, at the peak
-}
-
-// readReplayed returns the lines and their recordings by the name of the trace. As in
-// replay.py, all memory is free at once.
-func readReplayed(t *testing.T) (lines []replayed, recordings map[string]*recording) {
-	t.Helper()
-	data, err := os.ReadFile(replayedFile)
-	if err == nil {
-		err = json.Unmarshal(data, &lines)
+// TestReplayed compares the peak of a peer in a replay with that of PyTorch's allocator. As in replay.py, all memory
+// is free at once.
+func TestReplayed(t *testing.T) {
+	var lines []struct {
+		Trace     string // a file in recordedFolder
+		Allocator string // a peer's name
+		Reserved  int64  // bytes, at the peak
 	}
-	if err != nil || len(lines) == 0 {
+	if err := json.Unmarshal(must.Read(t, replayedFile), &lines); err != nil || len(lines) == 0 {
 		t.Fatalf("%s: %d lines, error %v", replayedFile, len(lines), err)
 	}
-	recordings = map[string]*recording{}
 	for _, line := range lines {
 		r := readRecording(t, line.Trace)
 		for i := range r.calls {
 			r.calls[i].later = 0
 		}
-		recordings[line.Trace] = r
-	}
-	return lines, recordings
-}
-
-// TestReplayed compares the peak of a peer in a replay with that of PyTorch's allocator.
-func TestReplayed(t *testing.T) {
-	lines, recordings := readReplayed(t)
-	for _, line := range lines {
 		device := newClock(counted())
-		if err := recordings[line.Trace].replay(open(line.Allocator, device), device, 0.02, line.Reserved); err != nil {
+		if err := r.replay(open(line.Allocator, device), device, 0.02, line.Reserved); err != nil {
 			t.Errorf("%s on %s: %v", line.Trace, line.Allocator, err)
 		}
 	}

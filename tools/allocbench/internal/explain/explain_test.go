@@ -1,13 +1,12 @@
 package explain
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/csv"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,20 +32,12 @@ func TestAdviceHolds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	f, err := os.Open("../../../../assets/advice_h200.csv")
-	must.OK(t, err)
-	defer f.Close()
-	r := csv.NewReader(f)
+	r := csv.NewReader(bytes.NewReader(must.Read(t, "../../../../assets/advice_h200.csv")))
 	r.Comment = '#'
-	_, err = r.Read()
+	lines, err := r.ReadAll()
 	must.OK(t, err)
 	compared, without := 0, map[string]int64{} // bytes without a setting, by job
-	for {
-		line, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		must.OK(t, err)
+	for _, line := range lines[1:] {
 		job, setting := line[0], line[1]
 		if job == "moe" {
 			continue // what it reserves depends on when its streams are done
@@ -58,7 +49,7 @@ func TestAdviceHolds(t *testing.T) {
 		}
 		requests, _, err := replay.Read(filepath.Join("..", "..", "..", "traces", "testdata", job+".csv.gz"), observe.MostEvents)
 		must.OK(t, err)
-		for _, c := range append(settingChanges(without[job]), change{open: named(t, "torch").Open}) {
+		for _, c := range append(settingChanges(without[job]), change{open: named(t, "torch")[0].Open}) {
 			if c.name != setting && !(setting == "mlpool" && strings.Contains(c.command, "mlpool")) {
 				continue
 			}
@@ -75,12 +66,12 @@ func TestAdviceHolds(t *testing.T) {
 	}
 }
 
-// named returns a contender.
-func named(t *testing.T, name string) bench.Contender {
+// named returns contenders.
+func named(t *testing.T, names string) []bench.Contender {
 	t.Helper()
-	found, err := bench.Named(name)
+	found, err := bench.Named(names)
 	must.OK(t, err)
-	return found[0]
+	return found
 }
 
 // TestChanges edits a program: a block is freed before the request that made the memory grow, unless the request is
@@ -185,7 +176,7 @@ func TestPrivatePools(t *testing.T) {
 	events := []observe.Event{{Bytes: 4 * bench.MiB}, {Bytes: 4 * bench.MiB, Free: true}, {Bytes: 4 * bench.MiB, Pool: 1}, {Bytes: 4 * bench.MiB, Pool: 1, Free: true}}
 	r := &observe.Requests{Events: events, Streams: 1, Slots: 1, Tags: []string{""}, Categories: make([]observe.Category, 1), Allocs: 2, Frees: 2, Peak: 4 * bench.MiB}
 	for name, want := range map[string]int64{"torch": 40 * bench.MiB, "torch-expandable": 40 * bench.MiB, "tlsf": 4 * bench.MiB} {
-		c := named(t, name)
+		c := named(t, name)[0]
 		if most, _, err := replay.Peak(t.Context(), r, events, c.Open, bench.NullBytes); err != nil || most != want {
 			t.Errorf("%s: %d bytes reserved, error %v; want %d", name, most, err, want)
 		}
@@ -215,9 +206,7 @@ func TestExplained(t *testing.T) {
 		before = append(before, requests.Events)
 		t.Run(replay.TraceName(filepath.Base(path)), func(t *testing.T) {
 			t.Parallel()
-			among, err := bench.Named(Allocators)
-			must.OK(t, err)
-			for _, c := range among {
+			for _, c := range named(t, Allocators) {
 				if c.Driver {
 					continue
 				}
@@ -257,9 +246,7 @@ func TestExplainedRandom(t *testing.T) {
 		}
 		requests, err := observe.Read(strings.NewReader(csv.String()), observe.MostEvents)
 		must.OK(t, err)
-		among, err := bench.Named("tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable")
-		must.OK(t, err)
-		for _, c := range among {
+		for _, c := range named(t, "tlsf,buddy,malloc segments,slack 1/64,malloc,torch,torch-expandable") {
 			recording, err := recordHistory(t.Context(), addresses, c, requests)
 			must.OK(t, err)
 			checkMoments(t, c.Name, recording)
