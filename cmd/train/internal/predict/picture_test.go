@@ -264,6 +264,11 @@ func TestReadPictureRefuses(t *testing.T) {
 // zeros is an endless reader.
 type zeros struct{}
 
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
 // TestNoPixels reads JPEGs without a width or a height.
 func TestNoPixels(t *testing.T) {
 	for _, size := range [][2]byte{{0, 0}, {0, 8}, {8, 0}} {
