@@ -50,11 +50,15 @@ func sampleMap(more int64) *allocator.Map {
 		block(2, allocator.MapLive, "weights 0"), block(3+more, allocator.MapFree, ""), block(1, allocator.MapWaiting, ""), block(4, allocator.MapStitched, ""), block(2, allocator.MapLive, "weights 1"),
 		block(88-more, allocator.MapUnmapped, ""),
 	}}
-	small := allocator.MapSegment{Addr: at, Bytes: 3 << 20, Kind: allocator.SegmentsMalloc, Pool: "small", Blocks: []allocator.MapBlock{block(1, allocator.MapCached, ""), block(2, allocator.MapLive, "")}}
-	large := allocator.MapSegment{Addr: at, Bytes: 2 << 20, Kind: allocator.SegmentsMalloc, Pool: "large", Blocks: []allocator.MapBlock{block(2, allocator.MapLive, "model.py:12")}}
-	stitch := allocator.MapSegment{Addr: at, Bytes: 4 << 20, Kind: allocator.MapStitch, Stream: 7, Blocks: []allocator.MapBlock{block(4, allocator.MapLive, "stitched")}}
-	idle := allocator.MapSegment{Addr: at, Bytes: 4 << 20, Kind: allocator.MapStitch, Blocks: []allocator.MapBlock{block(4, allocator.MapUnstitched, "")}}
-	return &allocator.Map{Segments: []allocator.MapSegment{stitch, idle, virtual, small, large}}
+	small := allocator.MapSegment{Bytes: 3 << 20, Kind: allocator.SegmentsMalloc, Pool: "small", Blocks: []allocator.MapBlock{block(1, allocator.MapCached, ""), block(2, allocator.MapLive, "")}}
+	large := allocator.MapSegment{Bytes: 2 << 20, Kind: allocator.SegmentsMalloc, Pool: "large", Blocks: []allocator.MapBlock{block(2, allocator.MapLive, "model.py:12")}}
+	stitch := allocator.MapSegment{Bytes: 4 << 20, Kind: allocator.MapStitch, Stream: 7, Blocks: []allocator.MapBlock{block(4, allocator.MapLive, "stitched")}}
+	idle := allocator.MapSegment{Bytes: 4 << 20, Kind: allocator.MapStitch, Blocks: []allocator.MapBlock{block(4, allocator.MapUnstitched, "")}}
+	all := []allocator.MapSegment{stitch, idle, virtual, small, large}
+	for i := range all {
+		all[i].Addr = all[i].Blocks[0].Addr
+	}
+	return &allocator.Map{Segments: all}
 }
 
 // sampleReplay returns a replay on three allocators with all that explains its memory.
