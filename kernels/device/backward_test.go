@@ -48,80 +48,58 @@ func (b bench) backward(l layers) error {
 	return b.EndStep()
 }
 
-// launchesBackward is the backward pass of some layers, with its launches, which write to no other memory.
-func launchesBackward(r *recording, layers int, images, fuse bool, want string) {
-	b := newBench(r.t, r, fuse)
-	pool := b.alloc
-	b.alloc = allocator.NewPoison(pool, NewHostDriver())
-	r.t.Cleanup(func() { b.alloc = pool })
-	input := b.tensor(r.t, 13, 12)
-	if images {
-		input, _ = b.Gather(b.images, b.labels, b.indices, 0, 13)
-	}
-	l := b.newLayers(r.t, input, append(slices.Repeat([]int{8}, layers-1), 10)...)
-	b.Activate(b.w0) // something known, and unlike the operands
-	r.launches()
-	r.queues("", want, func() error { return b.backward(l) })
-	if len(r.unread) > 0 {
-		r.t.Errorf("no wgrad reads the transposes at %v", slices.Collect(maps.Keys(r.unread)))
-	}
-}
-
-// TestLaunchesOfBackward checks the launches of layers.
+// TestLaunchesOfBackward checks the launches of the backward passes of some layers, which write to no other memory.
+// Where wgrads want a transposed dy, it is a transpose of the classifier's gradient, else one that the dgrad stores.
+// Every transpose is read.
 func TestLaunchesOfBackward(t *testing.T) {
-	const wgrad = "tn+sgd A B C"
 	group := func(n int, more ...string) string {
-		return strings.Join(append(slices.Repeat([]string{wgrad}, n), more...), " | ")
+		return strings.Join(append(slices.Repeat([]string{"tn+sgd A B C"}, n), more...), " | ")
 	}
-	many := func(dgrads int) string { return strings.Repeat("nt+drelu B C, ", dgrads) }
+	dgrads := func(n int) string { return "nt+drelu A B C, " + strings.Repeat("nt+drelu B C, ", n-1) }
 	for _, c := range []struct {
-		layers int
-		fuse   bool
-		fuses  bool
-		want   string
+		layers                     int
+		images, fuse, fuses, wants bool
+		want                       string
 	}{
-		{1, true, false, "images tn+sgd A B C"},
-		{2, true, false, group(1, "images tn+sgd A B C")},
-		{2, true, true, group(1, "images tn+sgd A B C")},
-		{3, true, false, "nt+drelu A B C, " + group(2, "images tn+sgd A C")},
-		{3, true, true, "dgrad+wgrad nt+drelu A B C, " + group(1, "images tn+sgd A C")},
-		{5, true, false, "nt+drelu A B C, " + many(2) + group(4, "images tn+sgd A C")},
-		{5, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, dgrad+wgrad nt+drelu B C, " + group(1, "images tn+sgd A C")},
-		{kernels.MaxGroup, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-3) + group(kernels.MaxGroup-1, "images tn+sgd A C")},
+		{1, true, true, false, false, "images tn+sgd A B C"},
+		{2, true, true, true, false, group(1, "images tn+sgd A B C")},
+		{3, true, true, false, false, dgrads(1) + group(2, "images tn+sgd A C")},
+		{3, true, true, true, false, "dgrad+wgrad nt+drelu A B C, " + group(1, "images tn+sgd A C")},
+		{5, true, true, false, false, dgrads(3) + group(4, "images tn+sgd A C")},
+		{5, true, true, true, false, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, dgrad+wgrad nt+drelu B C, " + group(1, "images tn+sgd A C")},
+		{kernels.MaxGroup, true, true, false, false, dgrads(kernels.MaxGroup-2) + group(kernels.MaxGroup-1, "images tn+sgd A C")},
 		// The group is full before the wgrad of the first layer, or of the second, is in it.
-		{kernels.MaxGroup + 1, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-2) + group(kernels.MaxGroup) + ", images tn+sgd A B C"},
-		{kernels.MaxGroup + 2, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-1) + group(kernels.MaxGroup) + ", tn+sgd A B C | images tn+sgd A B C"},
-		{1, false, true, "tn A B, sgd"},
-		{3, false, true, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
-	} {
-		t.Run(fmt.Sprintf("%d fuse=%v fuses=%v", c.layers, c.fuse, c.fuses), func(t *testing.T) {
-			launchesBackward(record(t, c.fuses, false), c.layers, c.fuse, c.fuse, c.want)
-		})
-	}
-}
-
-// TestLaunchesOfTransposes checks the launches of layers whose wgrads want a transposed dy: a
-// transpose of the classifier's gradient, else one that the dgrad stores. Every transpose is read.
-func TestLaunchesOfTransposes(t *testing.T) {
-	for _, c := range []struct {
-		layers       int
-		images, fuse bool
-		fuses        bool
-		want         string
-	}{
-		{1, false, true, false, "tn+sgd A B C"},
-		{2, true, true, false, "tn+sgd A B C | images tn+sgd A B C"},
-		{2, false, true, false, "transpose, tn+sgd A B C | tn+sgd T A B C"},
-		{3, true, true, false, "transpose, nt+drelu A B C, tn+sgd A B C | tn+sgd T A B C | images tn+sgd A C"},
-		{4, false, true, false, "transpose, nt+drelu T A B C, nt+drelu T B C, tn+sgd A B C | tn+sgd T A B C | tn+sgd T A B C | tn+sgd T A C"},
+		{kernels.MaxGroup + 1, true, true, false, false, dgrads(kernels.MaxGroup-1) + group(kernels.MaxGroup) + ", images tn+sgd A B C"},
+		{kernels.MaxGroup + 2, true, true, false, false, dgrads(kernels.MaxGroup) + group(kernels.MaxGroup) + ", tn+sgd A B C | images tn+sgd A B C"},
+		{1, false, false, true, false, "tn A B, sgd"},
+		{3, false, false, true, true, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
+		{1, false, true, false, true, "tn+sgd A B C"},
+		{2, true, true, false, true, "tn+sgd A B C | images tn+sgd A B C"},
+		{2, false, true, false, true, "transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{3, true, true, false, true, "transpose, nt+drelu A B C, tn+sgd A B C | tn+sgd T A B C | images tn+sgd A C"},
+		{4, false, true, false, true, "transpose, nt+drelu T A B C, nt+drelu T B C, tn+sgd A B C | tn+sgd T A B C | tn+sgd T A B C | tn+sgd T A C"},
 		// A wgrad in one launch with its dgrad reads no transpose: only that of the first layer does.
-		{3, false, true, true, "dgrad+wgrad nt+drelu A B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
-		{4, false, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
-		{4, true, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, tn+sgd A B C | images tn+sgd A C"},
-		{3, false, false, false, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
+		{3, false, true, true, true, "dgrad+wgrad nt+drelu A B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{4, false, true, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{4, true, true, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, tn+sgd A B C | images tn+sgd A C"},
 	} {
-		t.Run(fmt.Sprintf("%d images=%v fuse=%v fuses=%v", c.layers, c.images, c.fuse, c.fuses), func(t *testing.T) {
-			launchesBackward(record(t, c.fuses, true), c.layers, c.images, c.fuse, c.want)
+		t.Run(fmt.Sprintf("%d images=%v fuse=%v fuses=%v wants=%v", c.layers, c.images, c.fuse, c.fuses, c.wants), func(t *testing.T) {
+			r := record(t, c.fuses, c.wants)
+			b := newBench(t, r, c.fuse)
+			pool := b.alloc
+			b.alloc = allocator.NewPoison(pool, NewHostDriver())
+			t.Cleanup(func() { b.alloc = pool })
+			input := b.tensor(t, 13, 12)
+			if c.images {
+				input, _ = b.Gather(b.images, b.labels, b.indices, 0, 13)
+			}
+			l := b.newLayers(t, input, append(slices.Repeat([]int{8}, c.layers-1), 10)...)
+			b.Activate(b.w0) // something known, and unlike the operands
+			r.launches()
+			r.queues("", c.want, func() error { return b.backward(l) })
+			if len(r.unread) > 0 {
+				t.Errorf("no wgrad reads the transposes at %v", slices.Collect(maps.Keys(r.unread)))
+			}
 		})
 	}
 }
@@ -130,7 +108,8 @@ func TestLaunchesOfTransposes(t *testing.T) {
 // tensors, or for which that is not known.
 // It is one table.
 func TestPrefetch(t *testing.T) {
-	b, r := newRecording(t)
+	r := record(t, false, false)
+	b := newBench(t, r, true)
 	b.CaptureFrom(b.alloc)
 	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)
 	x, h := b.tensor(t, 12, 12), b.tensor(t, 12, 8)

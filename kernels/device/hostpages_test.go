@@ -43,16 +43,6 @@ func newMappable(t *testing.T) *mappable {
 // at returns the address of a page of the range.
 func (d *mappable) at(i int) uintptr { return d.addr + uintptr(i*hostPage) }
 
-func (d *mappable) bytesAt(i, n int) []byte { return sliceAt[byte](d.at(i), n*hostPage) }
-
-// fileBytes returns how many bytes of memory the file takes.
-func (d *mappable) fileBytes() int64 {
-	d.t.Helper()
-	var st unix.Stat_t
-	must.OK(d.t, unix.Fstat(d.file, &st))
-	return st.Blocks * 512
-}
-
 // close releases everything, once nothing is mapped.
 func (d *mappable) close() {
 	d.t.Helper()
@@ -116,7 +106,7 @@ func TestHostPagesRefused(t *testing.T) {
 	if _, err := d.ReserveRange(1 << 60); !isOutOfMemory(err) {
 		t.Errorf("ReserveRange of more than there is: %v", err)
 	}
-	if d.bytesAt(1, 2)[5] = 1; touches(d.at(0)) || touches(d.at(3)) {
+	if sliceAt[byte](d.at(1), 2*hostPage)[5] = 1; touches(d.at(0)) || touches(d.at(3)) {
 		t.Error("a refused call mapped something")
 	}
 	must.OK(t, d.Free(malloc), d.UnmapPages(d.at(1), 2*hostPage))

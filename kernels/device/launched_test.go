@@ -2,10 +2,8 @@ package device
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
-	"mlpool/allocator"
 	"mlpool/internal/must"
 	"mlpool/kernels"
 )
@@ -64,40 +62,4 @@ func TestHostQueueRefuses(t *testing.T) {
 		}
 	}
 	must.OK(t, q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup)), elapsed(1, 1)())
-}
-
-// TestCaptureWithinAStep begins a capture within a step, whose outputs are not the graph's.
-func TestCaptureWithinAStep(t *testing.T) {
-	b := newBench(t, new(HostQueue), true)
-	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
-	must.OK(t, err)
-	b.CaptureFrom(pool)
-	before := b.alloc.Stats().Allocated
-	b.Activate(b.w0)
-	err = b.Replay(0, func() error { b.Activate(b.w1); return b.EndStep() })
-	if err == nil || !strings.Contains(err.Error(), "step") {
-		t.Errorf("a capture within a step: error %v", err)
-	}
-	must.OK(t, b.EndStep())
-	if after := b.alloc.Stats().Allocated; after != before {
-		t.Errorf("%d bytes are still allocated", after-before)
-	}
-	if err := b.step(0, 10, 0); err != nil {
-		t.Errorf("the next step: %v", err)
-	}
-	must.OK(t, b.Forget(), pool.Close())
-}
-
-// TestTablesAreNotOutputs refuses tables and indices that are outputs: a kernel may read them while
-// the one before it still runs.
-func TestTablesAreNotOutputs(t *testing.T) {
-	b := newBench(t, new(HostQueue), false)
-	_, y := b.Gather(b.images, b.labels, b.indices, 0, 12)
-	b.Gather(b.images, b.labels, y, 0, 12)
-	if err := b.EndStep(); err == nil || !strings.HasPrefix(err.Error(), "gather: ") {
-		t.Errorf("indices that are an output: error %v", err)
-	}
-	if err := b.step(0, 10, 0); err != nil {
-		t.Errorf("the next step: %v", err)
-	}
 }

@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ type tickQueue struct {
 	marks [64]time.Duration
 	more  func() time.Duration // what an operation takes beyond that; nil: nothing
 	wants bool                 // what WantsTransposed says; else FusesWgrad says yes
+	fails int                  // the call of Mark that fails, from 1 on; 0: none
 }
 
 func (q *tickQueue) tick() error {
@@ -40,6 +42,9 @@ func (q *tickQueue) DgradWgrad(kernels.GEMM) error          { return q.tick() }
 func (q *tickQueue) GroupedGEMM([]kernels.GEMM) error       { return q.tick() }
 
 func (q *tickQueue) Mark(i int) error {
+	if q.fails--; q.fails == 0 {
+		return errors.New("no mark")
+	}
 	q.marks[i] = q.now
 	q.now += time.Microsecond
 	return nil
@@ -104,66 +109,49 @@ func TestProfileOfAChangingClock(t *testing.T) {
 	}
 }
 
-// TestProfileOfDgradWgrad counts the work of a dgrad and its wgrad in one launch.
-func TestProfileOfDgradWgrad(t *testing.T) {
-	b := newBench(t, new(tickQueue), true)
-	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
-	first, images, last, top := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
-	p, err := b.Profile(2, func() error {
-		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, top, dy, 1)
-		return b.EndStep()
-	})
-	want := OpTime{"dgrad+wgrad+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
-	if err != nil || len(p.Ops) != 2 || p.Ops[0] != want {
-		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
-	}
-}
-
-// TestProfileOfTransposes counts the bytes of transposes, alone and with a dgrad.
-func TestProfileOfTransposes(t *testing.T) {
-	b := newBench(t, &tickQueue{wants: true}, true)
-	w, dx, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
-	first, input, last, dy := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
-	p, err := b.Profile(2, func() error {
-		b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, dy, dx, 1)
-		return b.EndStep()
-	})
-	want := []OpTime{
-		{"transpose", "[12,6]", 1, 10 * time.Microsecond, 0, 2 * 4 * 12 * 6},
-		{"dgrad+drelu", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 2 * 12 * 6 * 8, 4 * (12*6 + 6*8 + 3*12*8)},
-	}
-	if err != nil || len(p.Ops) != 3 {
-		t.Fatalf("error %v, %+v", err, p.Ops)
-	}
-	for i := range want {
-		if p.Ops[i] != want[i] {
-			t.Errorf("%+v, want %+v", p.Ops[i], want[i])
+// TestProfileOfHiddenLayers counts the work of a dgrad and its wgrad in one launch, and the bytes of transposes, alone
+// and with a dgrad.
+func TestProfileOfHiddenLayers(t *testing.T) {
+	for wants, want := range map[bool][]OpTime{
+		false: {{"dgrad+wgrad+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}},
+		true: {
+			{"transpose", "[12,6]", 1, 10 * time.Microsecond, 0, 2 * 4 * 12 * 6},
+			{"dgrad+drelu", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 2 * 12 * 6 * 8, 4 * (12*6 + 6*8 + 3*12*8)},
+		},
+	} {
+		b := newBench(t, &tickQueue{wants: wants}, true)
+		first, w, last := b.tensor(t, 3, 8), b.tensor(t, 8, 6), b.tensor(t, 6, 2)
+		input, x, dx, dy := b.tensor(t, 12, 3), b.tensor(t, 12, 8), b.tensor(t, 12, 6), b.tensor(t, 12, 2)
+		p, err := b.Profile(2, func() error {
+			b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, dy, dx, 1)
+			return b.EndStep()
+		})
+		if err != nil || len(p.Ops) != len(want)+1 || !slices.Equal(p.Ops[:len(want)], want) {
+			t.Errorf("error %v, %+v, want %+v first", err, p.Ops, want)
 		}
 	}
 }
 
-// TestRecordedGroups wants the same name for wgrads of one layer with any input.
+// TestRecordedGroups wants the same name for wgrads of one layer with any input, and what a GEMM of a chain reads from
+// the one before not to count as bytes.
 func TestRecordedGroups(t *testing.T) {
-	for epilogue, want := range map[kernels.Epilogue]string{kernels.SGD: "wgrad+sgd", kernels.None: "wgrad"} {
-		for _, indices := range []uintptr{0, 1} {
-			var got Launch
-			r := Observe(new(HostQueue), func(l Launch, _ func() error) error { got = l; return nil })
-			err := r.GroupedGEMM([]kernels.GEMM{{Layout: kernels.TN, Epilogue: epilogue, Indices: indices, M: 4, N: 4, K: 4}})
-			if err != nil || got.Name != want {
-				t.Errorf("%v, %q, want %q", err, got.Name, want)
-			}
+	relu := kernels.GEMM{Epilogue: kernels.Activate, C: 8, M: 3, N: 4, K: 5}
+	for _, c := range []struct {
+		name  string
+		bytes float64
+		group []kernels.GEMM
+	}{
+		{"wgrad+sgd", 4 * 4 * 4 * 4, []kernels.GEMM{{Layout: kernels.TN, Epilogue: kernels.SGD, M: 4, N: 4, K: 4}}},
+		{"wgrad+sgd", (1 + 3*4) * 4 * 4, []kernels.GEMM{{Layout: kernels.TN, Epilogue: kernels.SGD, Indices: 1, M: 4, N: 4, K: 4}}},
+		{"wgrad", 3 * 4 * 4 * 4, []kernels.GEMM{{Layout: kernels.TN, M: 4, N: 4, K: 4}}},
+		{"wgrad", (1 + 2*4) * 4 * 4, []kernels.GEMM{{Layout: kernels.TN, Indices: 1, M: 4, N: 4, K: 4}}},
+		{"gemm+relu", 4 * (3*5 + 5*4 + 3*4 + 4*6 + 3*6), []kernels.GEMM{relu, {Epilogue: kernels.Activate, C: 9, A: 8, M: 3, N: 6, K: 4}}},
+	} {
+		var got Launch
+		r := Observe(new(chainQueue), func(l Launch, _ func() error) error { got = l; return nil })
+		if err := r.GroupedGEMM(c.group); err != nil || got.Name != c.name || got.Bytes != c.bytes {
+			t.Errorf("%v, %+v, want %+v", err, got, c)
 		}
-	}
-}
-
-// TestRecordedChain wants what a GEMM of a chain reads from the one before not to count as bytes.
-func TestRecordedChain(t *testing.T) {
-	var got Launch
-	r := Observe(new(chainQueue), func(l Launch, _ func() error) error { got = l; return nil })
-	g := kernels.GEMM{Epilogue: kernels.Activate, C: 8, M: 3, N: 4, K: 5}
-	must.OK(t, r.GroupedGEMM([]kernels.GEMM{g, {Epilogue: kernels.Activate, C: 9, A: 8, M: 3, N: 6, K: 4}}))
-	if got.Bytes != 4*(3*5+5*4+3*4+4*6+3*6) || got.Name != "gemm+relu" {
-		t.Errorf("%+v", got)
 	}
 }
 

@@ -117,11 +117,6 @@ func (r *recording) WantsTransposed(g kernels.GEMM) bool {
 
 func (r *recording) FusesWgrad(kernels.GEMM) bool { return r.fuses }
 
-func (r *recording) Upload(dst uintptr, src []byte) error {
-	r.call("upload")
-	return r.host.Upload(dst, src)
-}
-
 func (r *recording) BeginCapture() error {
 	r.call("begin")
 	return r.host.BeginCapture()
@@ -148,14 +143,6 @@ func (r *recording) launches() string {
 	s := strings.Join(r.calls, ", ")
 	r.calls = nil
 	return s
-}
-
-func newRecording(t *testing.T) (bench, *recording) {
-	r := record(t, false, false)
-	b := newBench(t, r, true)
-	b.fill(t, 1)
-	r.launches()
-	return b, r
 }
 
 // queues compares the launches of a case.

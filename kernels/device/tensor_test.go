@@ -61,12 +61,30 @@ func TestHostDriver(t *testing.T) {
 	if _, err := d.Malloc(HostMemory() + 1); err == nil || !err.(interface{ OutOfMemory() bool }).OutOfMemory() {
 		t.Errorf("more than there is: error %v", err)
 	}
-	addr, err := d.Malloc(100)
+	addr, err := d.Malloc(1024)
 	if err != nil || addr%allocator.Alignment != 0 {
 		t.Fatalf("address %#x, error %v", addr, err)
 	}
-	if free, total, err := d.MemInfo(); err != nil || total-free != 100 {
+	if free, total, err := d.MemInfo(); err != nil || total-free != 1024 {
 		t.Errorf("%d of %d bytes free, error %v", free, total, err)
+	}
+	must.OK(t, d.Fill(addr, 7, 1024, 0), d.Fill(addr+512, 8, 12, 0))
+	for _, c := range []struct {
+		from      uintptr
+		bytes, of int64
+	}{{0, 1024, 3}, {0, 512, 0}, {516, 16, 2}, {0, 0, 0}} {
+		if n, err := d.Differing(addr+c.from, 7, c.bytes, 0); n != c.of || err != nil {
+			t.Errorf("%d words of %d bytes from %d on differ, want %d; error %v", n, c.bytes, c.from, c.of, err)
+		}
+	}
+	for _, c := range []struct {
+		from  uintptr
+		bytes int64
+	}{{2, 4}, {0, 6}, {0, -4}} {
+		_, err := d.Differing(addr+c.from, 1, c.bytes, 0)
+		if fill := d.Fill(addr+c.from, 1, c.bytes, 0); fill == nil || err == nil {
+			t.Errorf("%d bytes from %d on: Fill returns %v, Differing %v", c.bytes, c.from, fill, err)
+		}
 	}
 	must.OK(t, d.Free(addr))
 	if err := d.Free(addr); err == nil {

@@ -45,13 +45,14 @@ func TestTimeline(t *testing.T) {
 // busy filling memory.
 type lateQueue struct {
 	tickQueue
-	busy bool
+	busy   bool
+	filled int // bytes
 }
 
 func (*lateQueue) behind() {}
 
-func (q *lateQueue) Fill(uintptr, byte, int) error {
-	q.busy = true
+func (q *lateQueue) Fill(_ uintptr, _ byte, bytes int) error {
+	q.busy, q.filled = true, q.filled+bytes
 	return nil
 }
 
@@ -94,23 +95,12 @@ func TestTimelineOfADeviceThatWaits(t *testing.T) {
 	}
 }
 
-// fillQueue counts the bytes that it fills.
-type fillQueue struct {
-	lateQueue
-	filled int // bytes
-}
-
-func (q *fillQueue) Fill(addr uintptr, value byte, bytes int) error {
-	q.filled += bytes
-	return q.lateQueue.Fill(addr, value, bytes)
-}
-
 // TestTimelineOfLittleMemory has too little memory to keep the device busy with one fill, so it is
 // filled more often.
 func TestTimelineOfLittleMemory(t *testing.T) {
 	var all []int
 	for _, limit := range []int64{1 << 30, 40 << 20, 8 << 20} {
-		q := new(fillQueue)
+		q := new(lateQueue)
 		b := newBench(t, q, true)
 		own := allocator.NewLimit(b.alloc, limit)
 		err := b.Through(own, func() error {
@@ -126,19 +116,6 @@ func TestTimelineOfLittleMemory(t *testing.T) {
 	if all[0] == 0 || all[1] != all[0] || all[2] != 0 {
 		t.Errorf("filled %d bytes, the same in little memory, and none in less", all)
 	}
-}
-
-// shortQueue fails after some marks.
-type shortQueue struct {
-	lateQueue
-	marks, most int
-}
-
-func (q *shortQueue) Mark(i int) error {
-	if q.marks++; q.marks > q.most {
-		return errors.New("no mark")
-	}
-	return q.lateQueue.Mark(i)
 }
 
 // TestTimelineFaults makes each step fail or differ, and each mark fail.
@@ -160,7 +137,7 @@ func TestTimelineFaults(t *testing.T) {
 	}
 	marks := 0
 	for ; ; marks++ {
-		b := newBench(t, &shortQueue{most: marks}, true)
+		b := newBench(t, &lateQueue{tickQueue: tickQueue{fails: marks + 1}}, true)
 		if _, err := b.Timeline(func() error { return b.step(0, 10, 0) }); err == nil {
 			break
 		}
