@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net"
 	"net/netip"
@@ -186,6 +187,21 @@ func TestSeals(t *testing.T) {
 				t.Errorf("%s: line %d is %q, %v", name, i, text, err)
 			}
 		}
+	}
+}
+
+// TestNonces wants another nonce in each greeting, so that no line of an earlier connection passes.
+func TestNonces(t *testing.T) {
+	var nonces [2]string
+	for i := range nonces {
+		here, there := net.Pipe()
+		go func() { _ = newPeer(0, here).greet(secret, true) }() // it fails, as nobody answers
+		var g greeting
+		must.OK(t, json.NewDecoder(there).Decode(&g), there.Close())
+		nonces[i] = string(g.Nonce)
+	}
+	if len(nonces[0]) != nonceBytes || nonces[0] == nonces[1] {
+		t.Errorf("nonces %q", nonces)
 	}
 }
 

@@ -167,17 +167,12 @@ func TestProcesses(t *testing.T) {
 // TestScripts starts each rank by a script, which is its parent, in mpirun's session or in another
 // one. All ranks get the same job and port.
 func TestScripts(t *testing.T) {
+	const noScript, script = `exec "$0"`, `"$0"; exit $?`
 	for _, c := range []struct {
-		name    string
 		script  string
 		session bool
-	}{
-		{"no script", `exec "$0"`, false},
-		{"no script, sessions", `exec "$0"`, true},
-		{"scripts", `"$0"; exit $?`, false},
-		{"scripts, sessions", `"$0"; exit $?`, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	}{{noScript, false}, {noScript, true}, {script, false}, {script, true}} {
+		t.Run(fmt.Sprintf("%s session=%v", c.script, c.session), func(t *testing.T) {
 			var said [2]string
 			for rank := range said {
 				cmd := exec.Command("sh", "-c", c.script, os.Args[0])
