@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func testDecodes(t *testing.T, b *browser) {
 			for _, l := range drawn.Lanes {
 				want = append(want, l.Name)
 				for _, box := range l.Boxes {
-					want = append(want, fmt.Sprintf("%.1f %s %s %s", 100*box.Start/drawn.Length, box.Class, box.Label, box.tip()))
+					want = append(want, fmt.Sprintf("%.1f %s %s %s", math.Round(1000*box.Start/drawn.Length)/10, box.Class, box.Label, box.tip()))
 				}
 			}
 			for _, s := range shares(m.Map, p.colours()) {
