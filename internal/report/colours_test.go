@@ -25,6 +25,11 @@ func TestColours(t *testing.T) {
 		}
 		return p.palette()
 	}
+	for name, at := range map[string]int{"custom": 0, "cuda": 1, "custom:slack=1/64": 2, "malloc": 3} {
+		if plotstyle.Allocator(name) != at {
+			t.Fatalf("%s has another colour", name)
+		}
+	}
 	for _, test := range []struct{ got, want []int }{
 		{of("custom:slack=1/64", "cuda"), []int{2, 1}},
 		{of("custom:bestfit", "cuda", "custom"), []int{2, 1, 0}},

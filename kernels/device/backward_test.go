@@ -62,6 +62,7 @@ func TestLaunchesOfBackward(t *testing.T) {
 		want                       string
 	}{
 		{1, true, true, false, false, "images tn+sgd A B C"},
+		{2, true, true, false, false, group(1, "images tn+sgd A B C")},
 		{2, true, true, true, false, group(1, "images tn+sgd A B C")},
 		{3, true, true, false, false, dgrads(1) + group(2, "images tn+sgd A C")},
 		{3, true, true, true, false, "dgrad+wgrad nt+drelu A B C, " + group(1, "images tn+sgd A C")},
@@ -72,6 +73,8 @@ func TestLaunchesOfBackward(t *testing.T) {
 		{kernels.MaxGroup + 1, true, true, false, false, dgrads(kernels.MaxGroup-1) + group(kernels.MaxGroup) + ", images tn+sgd A B C"},
 		{kernels.MaxGroup + 2, true, true, false, false, dgrads(kernels.MaxGroup) + group(kernels.MaxGroup) + ", tn+sgd A B C | images tn+sgd A B C"},
 		{1, false, false, true, false, "tn A B, sgd"},
+		{3, false, false, true, false, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
+		{3, false, false, false, true, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
 		{3, false, false, true, true, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
 		{1, false, true, false, true, "tn+sgd A B C"},
 		{2, true, true, false, true, "tn+sgd A B C | images tn+sgd A B C"},

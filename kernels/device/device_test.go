@@ -96,6 +96,7 @@ func TestMisfits(t *testing.T) {
 		{"a start past all numbers", func() { b.Gather(b.images, b.labels, b.indices, math.MaxInt, 1) }, "gather"},
 		{"kinds", func() { b.Gather(b.w0, b.labels, b.indices, 0, 6) }, "gather"},
 		{"linear", func() { b.Linear(b.w0, b.w0) }, "gemm: shapes [[12,8] [12,8]] do not fit"},
+		{"linear and relu", func() { b.Hidden(b.w1, b.w0) }, "gemm+relu"},
 		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, b.w0, b.w0, 1) }, "backward: shapes"},
 		{"backward of no layers", func() { b.Backward(nil, nil, b.w0, b.w0, 1) }, "backward: the numbers of inputs and of layers"},
 		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, dy, h, 1) }, "backward: the numbers of inputs and of layers"},

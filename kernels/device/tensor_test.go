@@ -61,18 +61,18 @@ func TestHostDriver(t *testing.T) {
 	if _, err := d.Malloc(HostMemory() + 1); err == nil || !err.(interface{ OutOfMemory() bool }).OutOfMemory() {
 		t.Errorf("more than there is: error %v", err)
 	}
-	addr, err := d.Malloc(1024)
+	addr, err := d.Malloc(1000)
 	if err != nil || addr%allocator.Alignment != 0 {
 		t.Fatalf("address %#x, error %v", addr, err)
 	}
-	if free, total, err := d.MemInfo(); err != nil || total-free != 1024 {
+	if free, total, err := d.MemInfo(); err != nil || total-free != 1000 {
 		t.Errorf("%d of %d bytes free, error %v", free, total, err)
 	}
-	must.OK(t, d.Fill(addr, 7, 1024, 0), d.Fill(addr+512, 8, 12, 0))
+	must.OK(t, d.Fill(addr, 7, 1000, 0), d.Fill(addr+512, 8, 12, 0))
 	for _, c := range []struct {
 		from      uintptr
 		bytes, of int64
-	}{{0, 1024, 3}, {0, 512, 0}, {516, 16, 2}, {0, 0, 0}} {
+	}{{0, 1000, 3}, {0, 512, 0}, {516, 16, 2}, {0, 0, 0}} {
 		if n, err := d.Differing(addr+c.from, 7, c.bytes, 0); n != c.of || err != nil {
 			t.Errorf("%d words of %d bytes from %d on differ, want %d; error %v", n, c.bytes, c.from, c.of, err)
 		}

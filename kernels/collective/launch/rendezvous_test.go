@@ -27,6 +27,7 @@ func TestMissing(t *testing.T) {
 		want    string
 	}{
 		{4, map[int]bool{2: true}, "rank 2 of 4 did not come to lobby:9 within 1m0s: start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port that is free there, or have them wait longer with RENDEZVOUS_TIMEOUT=5m"},
+		{4, map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
 		{6, map[int]bool{1: true, 2: true, 3: true, 5: true}, "rank 1, 2, 3, 5 of 6 did not come"},
 		{1500, most, "rank 2, 3, 4 and 1495 more of 1500 did not come"},
 		{4, map[int]bool{0: true}, " of 4 found no rank 0 at lobby:9 within 1m0s (nobody listens): start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port"},
