@@ -163,7 +163,8 @@ bool bf16_warpgroup_enough(const Gemm *g, int count) { return count > 1 || (g->l
 bool wgrad_long_waves(const Gemm *g, int count, int waves) { return sum(g, count, wgrad_long_tiles) > waves * device().sms; }
 
 // small_wgrads_enough says whether one launch for count wgrads, the classifier's among them, is faster than other
-// kernels. It takes longer with k, since it does not divide k among CTAs. All wgrads have the same k.
+// kernels. It takes longer with k, since it does not divide k among CTAs: wgrad-long does, so in tf32 it is faster for
+// more than 192 rows if its tiles are at most a wave. All wgrads have the same k.
 bool small_wgrads_enough(const Gemm *g, int count) {
   const bool tf32 = g->precision == KERNELS_TF32;
   if (tf32 && g->k > 192 && !wgrad_long_waves(g, count, 1)) return false;
