@@ -29,7 +29,7 @@ _entered = threading.local()
 def install(plugin: bool = False, **options: Any) -> None:
     """Make the pool PyTorch's allocator for every device; to be called before the first CUDA call. The first call for a
     PyTorch compiles a C++ class, which needs g++. If that is impossible, or with plugin, PyTorch's plugin interface serves. Options are those of
-    mlpool_create; by default busy_slack=2, streams_last=True and, without plugin, shareable="auto"."""
+    mlpool_create; by default busy_slack=2.5, streams_last=True and, without plugin, shareable="auto"."""
     global _torch
     import torch
     if _torch is not None:
@@ -39,7 +39,7 @@ def install(plugin: bool = False, **options: Any) -> None:
     if torch.cuda.is_initialized():
         raise RuntimeError("mlpool: PyTorch has used CUDA already: call mlpool.install() before the first CUDA call")
     if "MLPOOL_BUSY_SLACK" not in os.environ:
-        options = {"busy_slack": 2, **options}  # PyTorch's host is usually far ahead of its streams
+        options = {"busy_slack": 2.5, **options}  # PyTorch's host is usually far ahead of its streams
     if "MLPOOL_STREAMS_LAST" not in os.environ:
         options = {"streams_last": True, **options}  # but for those of ExternalStream
     if not plugin:
