@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -69,6 +70,7 @@ func (e *NotFoundError) Error() string { return fmt.Sprintf("no %s: %s", e.Name,
 
 const (
 	remedyMNIST   = "connect to a network (GOPROXY and HTTPS_PROXY name a proxy), or set data_dir to a folder with its four files"
+	remedyCache   = "set XDG_CACHE_HOME to a folder that can be written, or data_dir to one with its four files"
 	remedyFashion = "run apt-get install " + fashionPackage + ", or set data_dir to a folder with its four files"
 )
 
@@ -157,7 +159,11 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 	if err := ctx.Err(); err != nil {
 		return place{}, err
 	}
-	return place{}, &NotFoundError{"MNIST", remedyMNIST, append(looked, "download: "+err.Error())}
+	remedy := remedyMNIST
+	if path := new(fs.PathError); errors.As(err, &path) {
+		remedy = remedyCache
+	}
+	return place{}, &NotFoundError{"MNIST", remedy, append(looked, "download: "+err.Error())}
 }
 
 // fill calls get for each of the files that are missing or altered in dir, which it creates if

@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +109,7 @@ func TestFindMNIST(t *testing.T) {
 		{"cache that cannot be made", is(filepath.Join(file, "mnist")), real, none, real, "m", false},
 		{"download", empty, "", nil, cached, "md", false},
 		{"altered module", empty, altered, nil, cached, "md", false},
+		{"no room for a download", empty, "", &fs.PathError{Op: "mkdir", Err: fs.ErrPermission}, "no MNIST: set XDG_CACHE_HOME", "md", false},
 		{"nowhere", empty, "", none, "no MNIST: connect to a network", "md", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
