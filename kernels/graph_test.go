@@ -17,7 +17,7 @@ func TestGraph(t *testing.T) {
 	x, y := malloc(t, 4), malloc(t, 4)
 	one, sum := []float32{1}, []float32{0}
 	must.OK(t, s.Upload(x, bytesOf(one)), s.Upload(y, bytesOf(sum)))
-	pool, err := cudadriver.NewGraphPool()
+	pool, err := cudadriver.NewGraphPool(0)
 	must.OK(t, err)
 
 	must.OK(t, s.BeginCapture(), s.Step(y, x, -1, 1))

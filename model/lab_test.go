@@ -159,7 +159,7 @@ func openAllocator(kind string, driver allocator.Driver) (a allocator.Allocator,
 		a = allocator.NewAsync(pool)
 	case "graph async":
 		var pool cudadriver.GraphPool
-		pool, err = cudadriver.NewGraphPool()
+		pool, err = cudadriver.NewGraphPool(0)
 		a = allocator.NewAsync(pool)
 	}
 	return a, err

@@ -102,7 +102,7 @@ func TestDevices(t *testing.T) {
 	}
 	try(t, errors.Join(zero.FreeStream(streams[0]), one.FreeStream(streams[2])))
 
-	graphs, err := cudadriver.NewGraphPoolOn(1)
+	graphs, err := cudadriver.NewGraphPool(1)
 	try(t, err)
 	try(t, graphs.ClosePool())
 }

@@ -106,7 +106,7 @@ func TestNewRefused(t *testing.T) {
 		}
 	}
 	_, err = cudadriver.NewMemPoolWith(cudadriver.MemPoolOptions{Device: 2})
-	_, graph := cudadriver.NewGraphPoolOn(2)
+	_, graph := cudadriver.NewGraphPool(2)
 	if err == nil || graph == nil {
 		t.Errorf("pools of a device that does not exist: %v, %v", err, graph)
 	}
@@ -129,7 +129,7 @@ func TestPoolsWithoutGraphs(t *testing.T) {
 	p, err := cudadriver.NewMemPool()
 	try(t, err)
 	try(t, p.ClosePool())
-	if p, err := cudadriver.NewGraphPool(); !errors.Is(err, errors.ErrUnsupported) || p != (cudadriver.GraphPool{}) {
+	if p, err := cudadriver.NewGraphPool(0); !errors.Is(err, errors.ErrUnsupported) || p != (cudadriver.GraphPool{}) {
 		t.Errorf("NewGraphPool: %+v, %v, want errors.ErrUnsupported", p, err)
 	}
 }
@@ -222,7 +222,7 @@ func TestOldDriver(t *testing.T) {
 		"CreatePages":  func() error { _, err := d.CreatePages(2 << 20); return err },
 		"MapPages":     func() error { return d.MapPages(2<<20, 1, 2<<20) },
 		"NewMemPool":   func() error { _, err := cudadriver.NewMemPool(); return err },
-		"NewGraphPool": func() error { _, err := cudadriver.NewGraphPool(); return err },
+		"NewGraphPool": func() error { _, err := cudadriver.NewGraphPool(0); return err },
 		"PoolReserved": func() error { _, _, err := cudadriver.GraphPool{}.PoolReserved(); return err },
 	} {
 		onNewThread(t, name, func() error {

@@ -95,13 +95,9 @@ func (p MemPool) ClosePool() error { return check("ClosePool", rawClosePool(p.de
 // graphs of the device, not from the pool, so the other methods are about that memory.
 type GraphPool struct{ MemPool }
 
-// NewGraphPool returns an empty pool of device 0.
-func NewGraphPool() (GraphPool, error) { return newGraphPool("NewGraphPool", 0) }
-
-// NewGraphPoolOn returns an empty pool of a device.
-func NewGraphPoolOn(device int) (GraphPool, error) { return newGraphPool("NewGraphPoolOn", device) }
-
-func newGraphPool(op string, device int) (GraphPool, error) {
+// NewGraphPool returns an empty pool of a device.
+func NewGraphPool(device int) (GraphPool, error) {
+	const op = "NewGraphPool"
 	if err := exists(op, device); err != nil {
 		return GraphPool{}, err
 	}

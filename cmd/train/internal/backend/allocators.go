@@ -85,7 +85,7 @@ func (b *Backend) limited(c configs.Allocator, open func() (allocator.Allocator,
 func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == CUDAAsync {
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
-			pool, err := cudadriver.NewGraphPool()
+			pool, err := cudadriver.NewGraphPool(0)
 			return allocator.NewAsync(pool), err
 		})
 	}
