@@ -33,7 +33,6 @@ func TestParseErrors(t *testing.T) {
 		{"[data]\nbsz = 3", "t.toml:2: data.bsz: unknown key, did you mean train.bsz?"},
 		{"[modle]\nfeat_dim = 3", "t.toml:1: modle: unknown key, did you mean model?"},
 		{"modle.feat_dim = 3", "t.toml:1: modle.feat_dim: unknown key, did you mean model.feat_dim?"},
-		{"[allocator]\nmax_split_bytes = 3", "t.toml:2: allocator.max_split_bytes: there is no such key, and none is needed: remove it"},
 		{"[log]\ncolour = 3", "t.toml:2: log.colour: unknown key, [log] has log_dir"},
 		{"[log]\n\"\" = 3", `t.toml:2: log."": unknown key, [log] has log_dir`},
 		{"[optimizer]", "t.toml:1: optimizer: unknown section"},

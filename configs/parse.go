@@ -191,9 +191,6 @@ var synonyms = map[string]string{
 // meaning, or the nearest one, or else lists all keys of the section.
 func unknown(path toml.Key) error {
 	word := strings.ToLower(path[len(path)-1])
-	if word == "max_split_bytes" {
-		return errors.New("there is no such key, and none is needed: remove it")
-	}
 	if known, ok := synonyms[word]; ok {
 		return fmt.Errorf("unknown key, did you mean %s?", known)
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -103,7 +102,7 @@ func parseOptions(device int, list string, environment []string) (options, error
 	for _, line := range environment {
 		name, value, _ := strings.Cut(line, "=")
 		key, ours := strings.CutPrefix(name, "MLPOOL_")
-		if ours && key != "LIBRARY" { // that one is for Python
+		if ours && key != "LIBRARY" && key != "COMPUTE_CAPABILITY" { // those are for Python and for kernels
 			key = strings.ToLower(key)
 			values[key], from[key] = value, fmt.Sprintf("variable %.40q", name)
 		}
@@ -136,12 +135,6 @@ func parseOptions(device int, list string, environment []string) (options, error
 
 // set sets one option.
 func (o *options) set(c *configs.Config, key, value string) error {
-	switch key {
-	case "plan":
-		return errors.New("there are no plans: remove it, and say slack=0.015625 if several streams must share little memory")
-	case "max_split_bytes":
-		return errors.New("there is no such option, and none is needed: remove it")
-	}
 	if set := ownKeys[key]; set != nil {
 		return set(o, value)
 	}

@@ -81,7 +81,6 @@ static void test_options(void) {
   FAILS(mlpool_create(0, NULL, NULL), MLPOOL_ERROR_INVALID, "pool is NULL");
   CHECK(mlpool_create(1000, NULL, &pool) && strlen(mlpool_error()) > 0);
   FAILS(mlpool_check_options("shareable=maybe"), MLPOOL_ERROR_INVALID, "shareable");
-  FAILS(mlpool_check_options("plan=true"), MLPOOL_ERROR_INVALID, "slack=0.015625");
   CHECK(!mlpool_check_options(" keep_mapped=true, slack=0.25 ,"));
   setenv("MLPOOL_SLACK", "7", 1);
   FAILS(mlpool_check_options(NULL), MLPOOL_ERROR_INVALID, "MLPOOL_SLACK");

@@ -157,8 +157,17 @@ class TestPackage(unittest.TestCase):
         r = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": "", "CUDA_VISIBLE_DEVICES": ""})
         self.assertRegex(r.stdout, "^True .*CUDA.*\n$")
 
+    def test_wrong_device(self):
+        with self.assertRaisesRegex(TypeError, "integer"):
+            mlpool.Pool("cuda:0")
+
+    def test_wrong_library(self):
+        r = subprocess.run([sys.executable, "-B", "-c", "import mlpool; mlpool.Pool()"], capture_output=True, text=True,
+                           env={**os.environ, "LD_PRELOAD": "", "MLPOOL_LIBRARY": "libc.so.6"})
+        self.assertRegex(r.stderr, "\nOSError: mlpool: .*libc.so.6: undefined symbol: mlpool_abi: take it and .* from one build\n$")
+
     def test_options(self):
-        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"shareable": "x"}, "shareable"), ({"plan": True}, "slack"), ({"peers": ["x"]}, "peers")):
+        for options, text in (({"slck": 1}, "slack"), ({"slack": 3}, "slack"), ({"shareable": "x"}, "shareable"), ({"peers": ["x"]}, "peers")):
             with self.subTest(options), self.assertRaisesRegex(mlpool.Error, text):
                 mlpool.Pool(**options)
 

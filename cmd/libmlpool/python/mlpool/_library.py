@@ -106,10 +106,14 @@ def load() -> Any:
             library = ctypes.CDLL(path())
         except OSError as e:
             raise OSError(f"mlpool: {e}: build it with 'make lib', or set MLPOOL_LIBRARY") from None
-        if library.mlpool_abi() != ABI:
-            raise OSError(f"mlpool: {path()} has interface {library.mlpool_abi()}, and {FOLDER} has {ABI}: take both from one build")
-        for name, types in _functions.items():
-            getattr(library, "mlpool_" + name).argtypes = types
+        one_build = f"take it and {FOLDER} from one build"
+        try:
+            if library.mlpool_abi() != ABI:
+                raise OSError(f"mlpool: {path()} has interface {library.mlpool_abi()}, not {ABI}: {one_build}")
+            for name, types in _functions.items():
+                getattr(library, "mlpool_" + name).argtypes = types
+        except AttributeError as e:
+            raise OSError(f"mlpool: {e}: {one_build}") from None
         library.mlpool_error.restype = Text
         _library = library
     return _library

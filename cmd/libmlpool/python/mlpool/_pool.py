@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import operator
 import os
 from socket import socket as Socket
 from typing import Any, Callable, Iterable, Optional, Union
@@ -27,7 +28,7 @@ class Pool:
 
     def __init__(self, device: int = 0, **options: Any) -> None:
         self._handle = Pointer()
-        call("create", device, option_list(options), ctypes.byref(self._handle))
+        call("create", operator.index(device), option_list(options), ctypes.byref(self._handle))
 
     @classmethod
     def _of_torch(cls, device: int, create: bool = True) -> Optional[Pool]:

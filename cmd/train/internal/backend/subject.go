@@ -45,8 +45,6 @@ func ParseSubject(name string) (Subject, error) {
 	kind, options, hasOptions := strings.Cut(name, ":")
 	c := Subject{Kind: kind, Options: options}
 	switch {
-	case kind == "plan":
-		return c, fmt.Errorf("there are no plans: use %s, or %s:slack=1/64, which holds as little on several streams", CustomPool, CustomPool)
 	case !slices.Contains(AllKinds, kind):
 		return c, fmt.Errorf("%q is not an allocator: use one of %s", kind, choices(kind, AllKinds))
 	case hasOptions && !c.HasPool():

@@ -32,8 +32,6 @@ func TestSubjects(t *testing.T) {
 		{on: cpu, compare: true, among: "malloc,custom:tlsf,custom:bestfit", env: "custom", strategy: "bestfit", want: "[custom malloc custom:tlsf]"},
 		{on: cpu, compare: true, among: "custom,custom:slack=1/64,custom:slab:segments=malloc", want: "[custom custom:slack=1/64 custom:slab:segments=malloc]"},
 
-		{on: cpu, env: "plan", want: "ALLOCATOR_TYPE=plan: there are no plans: use custom, or custom:slack=1/64, which holds as little on several streams"},
-		{on: cpu, compare: true, among: "custom,plan:slab", want: "-compare=plan:slab: there are no plans: use custom, or custom:slack=1/64"},
 		{on: cpu, env: "custom:slack=2", want: "ALLOCATOR_TYPE=custom:slack=2: allocator.slack: is 2, want a number from 0 to 1"},
 		{on: cpu, env: "custom:slak=2", want: "ALLOCATOR_TYPE=custom:slak=2: \"slak\" cannot be set for one allocator: use one of reuse, segments, gc_threshold, slack, busy_slack: did you mean slack?"},
 		{on: cpu, compare: true, among: "custom:slack=0.5,custom:slack=1/2", want: "[custom:slack=0.5 custom:slack=1/2]"},
