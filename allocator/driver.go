@@ -216,9 +216,9 @@ func (e *OutOfMemoryError) advise(enough, free, unit int64) {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
 	case enough > e.Limit && size > e.Limit:
-		e.Advice = fmt.Sprintf("the request is larger than the limit: a limit of %d would be enough", enough)
+		e.Advice = fmt.Sprintf("the request is larger than the limit: a limit of %d would be enough for it", enough)
 	case enough > e.Limit:
-		e.Advice = fmt.Sprintf("a limit of %d would be enough", enough)
+		e.Advice = fmt.Sprintf("a limit of %d would be enough for this request", enough)
 	case e.AtLimit() && least > e.Limit:
 		e.Advice = limitAtLeast(least)
 	case free < size:
