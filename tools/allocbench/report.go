@@ -74,7 +74,7 @@ func (s *session) writeReport(ctx context.Context) error {
 	}
 	j.Among = explain.WithRecorded(j.Among, t)
 	if s.quick {
-		j.Note = "-quick makes too few calls to time them, so no time is shown."
+		j.Note = "-quick makes too few calls to time them, so this page has no times."
 	}
 	if s.since != "" {
 		s.table.Printf("\n")

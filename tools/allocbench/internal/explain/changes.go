@@ -24,7 +24,8 @@ type change struct {
 	events        []observe.Event // nil: those of the trace
 }
 
-// settingChanges returns the settings to try for a job whose allocator reserves so many bytes.
+// settingChanges returns the settings to try for a job whose allocator reserves so many bytes. Of those that help as
+// much, the first is recommended.
 func settingChanges(reserved int64) []change {
 	set := func(setting string, open func(allocator.PageDriver) peers.Peer) change {
 		return change{name: setting, command: "PYTORCH_CUDA_ALLOC_CONF=" + setting, open: bench.Simulated("", "", open).Open}
@@ -33,7 +34,6 @@ func settingChanges(reserved int64) []change {
 		return set(setting, func(d allocator.PageDriver) peers.Peer { return peers.Torch(d, o) })
 	}
 	all := []change{
-		{name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\n# before the first CUDA call:\nimport mlpool; mlpool.install()", open: bench.Contenders()[0].Open},
 		set("expandable_segments:True", func(d allocator.PageDriver) peers.Peer { return peers.TorchExpandable(d, peers.Settings{}) }),
 		{name: "the defaults of PyTorch", command: "unset PYTORCH_CUDA_ALLOC_CONF", open: torch("", peers.Settings{}).open},
 	}
@@ -48,7 +48,10 @@ func settingChanges(reserved int64) []change {
 		c.command += fmt.Sprintf("\ntorch.cuda.set_per_process_memory_fraction(%d / torch.cuda.mem_get_info()[1])", reserved)
 		all = append(all, c)
 	}
-	return all
+	return append(all, change{
+		name: "this pool (tlsf)", command: "PYTHONPATH=build, after make lib\n# before the first CUDA call:\nimport mlpool; mlpool.install()",
+		open: bench.Contenders()[0].Open,
+	})
 }
 
 // mostEarlier is how many tags are tried as blocks to free earlier.
