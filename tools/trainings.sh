@@ -31,6 +31,7 @@ read -ra precisions <<< "${PRECISIONS:-fp32 3xtf32 tf32}"
 readonly jobs=("" "bsz = 1024" "feat_dim = 333 and bsz = 61" "feat_dim = 2048" "fuse = false")
 
 [[ -f $train && -x $train ]] || { printf '%s: no program %s: make build builds build/train\n' "$name" "$train" >&2; exit 2; }
+[[ $("$train" -version) == *", CUDA "* ]] || { printf '%s: %s is built without CUDA: make build CUDA=1\n' "$name" "$train" >&2; exit 2; }
 train=$(realpath "$train")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
