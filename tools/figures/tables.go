@@ -141,7 +141,7 @@ func epochs(s *source) string {
 		return digits(memory.of(s, kind, "peak_reserved_mib"), 3)
 	}))
 	return markdown(rows...) + "\nMedians; " + plotstyle.Origin(s.notes(training), "", true) +
-		". A ratio to the pool stands in brackets only if all epochs\nare slower, or all are faster, than every epoch on the pool. Without brackets the two are not ranked.\n"
+		". A ratio to the pool stands in brackets if the epochs of the\ntwo do not overlap. Without brackets they are not ranked.\n"
 }
 
 func trainings(s *source) string {

@@ -46,15 +46,18 @@ func torchNumber(s *source, part, job, allocator, measure string) float64 {
 }
 
 // torchRanked writes the median of a measure and, in brackets, its ratio to the pool's if the interval of the ratio
-// excludes 1.
+// excludes 1. Of a difference whose interval has 0 it writes only where the interval ends.
 func torchRanked(s *source, part, job, allocator, measure string, n int) string {
 	text := digits(torchNumber(s, part, job, allocator, measure), n)
 	for _, r := range s.records(torchFile) {
-		if !torchKey(part, job, allocator, measure).of(r) || r["ratio_low"] == "" {
+		if !torchKey(part, job, allocator, measure).of(r) || r["low"] == "" {
 			continue
 		}
 		of := func(column string) float64 { return s.float(torchFile, column, r, job) }
-		if of("ratio_low") > 1 || of("ratio_high") < 1 {
+		if of("low") <= 0 {
+			return "below " + digits(of("high"), 2)
+		}
+		if r["ratio_low"] != "" && (of("ratio_low") > 1 || of("ratio_high") < 1) {
 			text += fmt.Sprintf(" (%.3f)", of("ratio"))
 		}
 	}
@@ -102,7 +105,7 @@ func torchSummary(s *source) string {
 func torchTimes(s *source) string {
 	var sure, different []string
 	jobs := jobsOf(s, "memory")
-	low, high := math.Inf(1), math.Inf(-1) // of the ratios of the other jobs
+	var low, high, least, most = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1) // of the ratios of the other jobs, and of their intervals
 	for _, job := range jobs {
 		ratio := func(column string) float64 { // of the other's time to the pool's
 			return s.needed(torchFile, column, torchKey("memory", job, "native", "step_ms"))
@@ -112,6 +115,7 @@ func torchTimes(s *source) string {
 				1/ratio("ratio"), 1/ratio("ratio_high"), 1/ratio("ratio_low"), jobName(job)))
 		} else {
 			low, high = min(low, 1/ratio("ratio")), max(high, 1/ratio("ratio"))
+			least, most = min(least, 1/ratio("ratio_high")), max(most, 1/ratio("ratio_low"))
 		}
 		for _, a := range torchAllocators {
 			if torchNumber(s, "memory", job, a.name, "losses_equal") == 0 && !slices.Contains(different, job) {
@@ -128,7 +132,8 @@ func torchTimes(s *source) string {
 		steps = "On the pool a step takes " + strings.Join(sure, ",\n") + " as on PyTorch's own allocator,\nwith 95 % intervals. "
 	}
 	if n := len(jobs) - len(sure); n > 0 {
-		steps += fmt.Sprintf("For %d jobs the median ratio of a step's time\nto that on PyTorch's own allocator is %.2f to %.2f, and each interval includes 1. ", n, low, high)
+		steps += fmt.Sprintf("For %d jobs a step takes %.2f to %.2f times as long as on PyTorch's own\nallocator, by the median. "+
+			"Each 95 %% interval includes 1; together they reach from %.2f to %.2f. ", n, low, high, least, most)
 	}
 	return steps + losses + "\n"
 }
