@@ -4,11 +4,13 @@ import (
 	"fmt"
 
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/pages"
 )
 
 // AllocAt is Alloc of the block that was at addr, with as many bytes and on the same stream, before it was freed: for a
-// captured graph that writes there. Nothing may have been unmapped since; see PoolOptions.KeepMapped.
+// captured graph that writes there. It waits for the work of other streams on the blocks that were freed. Nothing may have
+// been unmapped since; see PoolOptions.KeepMapped.
 func (p *Pool) AllocAt(addr uintptr, bytes int64, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -22,6 +24,9 @@ func (p *Pool) AllocAt(addr uintptr, bytes int64, s Stream, tag string) (Block, 
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if err := h.drain(order.HostWaits); err != nil {
+		return Block{}, err
+	}
 	h.Flush()
 	spans, in := p.space.spansAt(addr, addr+uintptr(r.size))
 	var parts []*block.Node

@@ -12,6 +12,23 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
+// TestAllocAtAfterUse allocates a block at its old address after another stream's work on it, whether that is done or not.
+func TestAllocAtAfterUse(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		r := newRigOn(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Reuse: allocator.ReuseSameStream, KeepMapped: true})
+		b := r.alloc(4<<20, 1)
+		r.share(b, 1, 2)
+		r.must(r.Free(b, 1))
+		if done {
+			r.fake.Synchronize()
+		}
+		again, err := r.pool.AllocAt(b.Addr, b.Size, 1, "again")
+		r.must(err)
+		r.must(r.Free(again, 1))
+		r.close()
+	}
+}
+
 // TestAllocAt allocates, notes what is live, goes on, frees everything and allocates what was live at its old
 // addresses, some of them in stitches.
 func TestAllocAt(t *testing.T) {
