@@ -21,8 +21,9 @@ import (
 var raceEnabled bool
 
 // TestPrograms builds the library, and runs the programs of testdata with it on the emulated driver of
-// kernels/emulator. Device memory is then the host's, so C's sanitizers see it. With -short, only tests in C
-// of what the front keeps run, on a library that stands in for the driver and takes no time to build.
+// kernels/emulator. Device memory is then the host's, so C's sanitizers see it. Before, tests in C of what the front keeps,
+// and of captured streams, run on a library that stands in for the driver and takes no time to build. With -short
+// there are no others.
 func TestPrograms(t *testing.T) {
 	if raceEnabled {
 		t.Skip("Go's race detector cannot be loaded into a C program: TestGoroutines is for it")
@@ -41,10 +42,12 @@ func TestPrograms(t *testing.T) {
 		options = append([]string{"-g", "-Wall", "-Wextra", "-Werror", "-o", at(program), source}, options...)
 		command(t, compiler, append(append(options, flags...), "-lpthread", "-ldl")...)
 	}
-	if testing.Short() {
+	t.Run("front", func(t *testing.T) {
 		command(t, "gcc", "-shared", "-fPIC", "-o", at("libcuda.so.1"), "../../allocator/cudadriver/testdata/olddriver.c")
-		compile("gcc", "test_c", "testdata/test.c")
-		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_c"), folder, "blocks", "front", "room", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids", "per thread", "release beside capture", "plugin", "captured stream", "in hand", "rooms", "destroy beside free")
+		compile("gcc", "test_front", "testdata/test.c")
+		program(t, []string{"LD_LIBRARY_PATH=" + folder + ":" + at("mlpool")}, at("test_front"), folder, "blocks", "front", "room", "release", "destroyed", "counts", "streams", "refused sleep", "captures", "capture ids", "per thread", "release beside capture", "trim beside capture", "plugin", "captured stream", "in hand", "rooms", "destroy beside free")
+	})
+	if testing.Short() {
 		return
 	}
 	sanitize := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}

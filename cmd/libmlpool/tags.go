@@ -50,10 +50,17 @@ func (c *captures) known(tag string) (*captured, error) {
 	return nil, fmt.Errorf("mlpool: tag %q has no memory: there are [%s]", tag, strings.Join(names, ", "))
 }
 
-// trim returns unused memory to the driver: that of tags, and the rest until at most keep bytes are reserved.
+// trim returns unused memory to the driver: that of tags, and the rest until at most keep bytes are reserved. Memory whose
+// work it may not wait for, since a capture is open, stays.
 func (p *pool) trim(keep int64) error {
+	unlessOpen := func(err error) error {
+		if errors.Is(err, errOpen) {
+			return nil
+		}
+		return err
+	}
 	// Those of graphs have nothing to return.
-	return errors.Join(p.captures.each(func(a *allocator.Pool) error { return a.Trim(0) }), p.outer().Trim(keep))
+	return errors.Join(p.captures.each(func(a *allocator.Pool) error { return unlessOpen(a.Trim(0)) }), unlessOpen(p.outer().Trim(keep)))
 }
 
 // makeRoom returns all unused memory if there are captures or tags, and reports whether there was any. Without them, what

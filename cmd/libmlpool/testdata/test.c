@@ -294,6 +294,21 @@ static void test_captured_stream(void) {
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
 }
 
+// test_trim_beside_capture trims while a stream is captured. Its memory stays, and that of another one goes.
+static void test_trim_beside_capture(void) {
+  if (!captures_streams()) return;
+  mlpool_pool *pool = create("streams_last=true");
+  mlpool_stream stream = new_stream(), other = new_stream();
+  void *a, *b;
+  CHECK(!mlpool_alloc(pool, &a, 4 * MIB, stream, "a") && !mlpool_alloc(pool, &b, 4 * MIB, other, "b"));
+  CHECK(!mlpool_free(pool, a, stream) && !mlpool_free(pool, b, other) && !mlpool_capture_begin(pool, 7, NULL, NULL));
+  begin_capture(stream);
+  CHECK(!mlpool_trim(pool, 0) && stats(pool).reserved == 4 * MIB);
+  end_capture(stream);
+  CHECK(!mlpool_capture_end(pool, 7) && !mlpool_trim(pool, 0) && stats(pool).reserved == 0);
+  CHECK(!mlpool_capture_release(pool, 7) && !mlpool_destroy(pool));
+}
+
 // test_destroyed destroys streams that blocks name. Their memory serves other streams before the pool is out of
 // memory, and after a trim.
 static void test_destroyed(void) {
@@ -924,6 +939,7 @@ static const struct {
     {"release beside capture", test_release_beside_capture},
     {"plugin", test_plugin},
     {"captured stream", test_captured_stream},
+    {"trim beside capture", test_trim_beside_capture},
     {"sleep beside wake", test_sleep_beside_wake},
     {"in hand", test_in_hand},
     {"rooms", test_rooms},
