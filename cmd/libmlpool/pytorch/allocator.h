@@ -65,6 +65,7 @@ constexpr Pool kNoPool = {0, 0};
 constexpr const char *kTag = "torch"; // of all blocks of captures and MemPools
 
 using ranges = std::map<size_t, size_t>; // bytes by address
+using by_type = std::array<int64_t, 3>;  // of blocks: all, small ones and large ones
 
 // A loan is memory that a MemPool got at once from the allocator that it was made with. The MemPool and all blocks hold it;
 // the last one gives it back.
@@ -188,7 +189,9 @@ struct route {
 struct device_state {
   spinlock counting; // of stats and fraction
   DeviceStats stats{};
+  by_type waiting{}, waiting_bytes{}; // blocks that waited for other streams after their free at the last look
   mlpool_stats reset{}; // the pool's when resetAccumulatedStats was called
+  by_type reset_waiting{}, reset_waiting_bytes{}; // likewise
   std::mutex mutex;
   std::map<Pool, private_pool> pools;
   std::shared_mutex filtering; // of routes, taken before mutex

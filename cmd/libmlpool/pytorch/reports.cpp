@@ -35,13 +35,13 @@ void set_parts(Stats &stats, const size_t (&now)[2]) {
   set(stats[kLargePool], now[1]);
 }
 
-// active returns the statistics of blocks that are live, or wait for another stream after their free.
+// active returns the statistics of blocks that are live, or wait for another stream after their free. reset is what waited
+// when the accumulated ones began.
 template <class Stats>
-Stats active(Stats stats, const size_t (&waiting)[2]) {
-  const size_t more[] = {waiting[0] + waiting[1], waiting[0], waiting[1]}; // by type
+Stats active(Stats stats, const by_type &waiting, const by_type &reset) {
   for (int type : {kAll, kSmallPool, kLargePool}) {
-    stats[type].current += more[type];
-    stats[type].freed -= more[type];
+    stats[type].current += waiting[type];
+    stats[type].freed += reset[type] - waiting[type];
     stats[type].peak = std::max(stats[type].peak, stats[type].current);
   }
   return stats;
@@ -95,7 +95,7 @@ void append(SegmentInfo &s, const region &r, size_t bytes, const block *b) {
   BlockInfo i;
   i.size = bytes;
   i.allocated = b != nullptr;
-  i.active = b || r.kind == MLPOOL_WAITING;
+  i.active = b || r.kind != MLPOOL_FREE; // live without a block: its free waits for the end of a capture
   if (b) {
     i.requested_size = b->requested;
     i.context_when_allocated = b->stack;
@@ -105,6 +105,13 @@ void append(SegmentInfo &s, const region &r, size_t bytes, const block *b) {
   s.active_size += i.active ? bytes : 0;
   s.requested_size += i.requested_size;
   s.blocks.push_back(std::move(i));
+}
+
+// missing returns those of some ranges that others do not have, as they are.
+ranges missing(const ranges &some, const ranges &others) {
+  ranges rest;
+  std::set_difference(some.begin(), some.end(), others.begin(), others.end(), std::inserter(rest, rest.end()));
+  return rest;
 }
 
 // without returns the parts of some ranges that others do not have.
@@ -185,7 +192,7 @@ std::vector<SegmentInfo> allocator::segments_of(DeviceIndex device, const Pool *
     append(all.back(), r, bytes, b);
     if (bytes < r.bytes) { // more than the request needed
       region rest = r;
-      rest.addr += bytes, rest.bytes -= bytes;
+      rest.addr += bytes, rest.bytes -= bytes, rest.kind = MLPOOL_FREE;
       SegmentInfo s = all.back();
       if (!large && mapped) {
         s.address = rest.addr, s.total_size = s.allocated_size = s.active_size = s.requested_size = 0;
@@ -239,7 +246,8 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
     check(mlpool_get_stats(p, &now));
     if (d.look) segments = segments_of(device, nullptr);
   }
-  size_t whole[2] = {}, split[2] = {}, split_bytes[2] = {}, waiting[2] = {}, waiting_bytes[2] = {}, small_segments = 0;
+  size_t whole[2] = {}, split[2] = {}, split_bytes[2] = {}, small_segments = 0;
+  by_type waiting{}, waiting_bytes{};
   bool look = false;
   for (const SegmentInfo &seg : segments) {
     look |= !seg.is_expandable;
@@ -249,8 +257,8 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
       bool free = !b.active && !seg.is_expandable && seg.blocks.size() > 1;
       split[seg.is_large] += free;
       split_bytes[seg.is_large] += free ? b.size : 0;
-      waiting[seg.is_large] += b.active && !b.allocated;
-      waiting_bytes[seg.is_large] += b.active && !b.allocated ? b.size : 0;
+      if (!b.active || b.allocated) continue;
+      for (int type : {kAll, seg.is_large ? kLargePool : kSmallPool}) waiting[type]++, waiting_bytes[type] += static_cast<int64_t>(b.size);
     }
   }
   std::lock_guard<spinlock> lock(d.counting);
@@ -271,8 +279,9 @@ DeviceStats allocator::getDeviceStats(DeviceIndex device) {
   s.num_device_alloc = now.driver_mallocs - d.reset.driver_mallocs;
   s.num_device_free = now.driver_frees - d.reset.driver_frees;
   s.max_split_size = -1;
-  keep_peaks(s.active, active(s.allocation, waiting));
-  keep_peaks(s.active_bytes, active(s.allocated_bytes, waiting_bytes));
+  d.waiting = waiting, d.waiting_bytes = waiting_bytes;
+  keep_peaks(s.active, active(s.allocation, waiting, d.reset_waiting));
+  keep_peaks(s.active_bytes, active(s.allocated_bytes, waiting_bytes, d.reset_waiting_bytes));
   return s;
 }
 
@@ -290,9 +299,11 @@ void each_stat(DeviceStats &s, F f) {
 void allocator::resetAccumulatedStats(DeviceIndex device) {
   mlpool_stats now = {sizeof now};
   if (mlpool_pool *p = pool_at(device, false)) check(mlpool_get_stats(p, &now));
+  (void)getDeviceStats(device);
   device_state &d = of(device);
   std::lock_guard<spinlock> lock(d.counting);
   each_stat(d.stats, [](auto &stat) { stat.reset_accumulated(); });
+  d.reset_waiting = d.waiting, d.reset_waiting_bytes = d.waiting_bytes;
   d.stats.num_alloc_retries = d.stats.num_ooms = 0;
   d.reset = now;
 }
@@ -441,9 +452,10 @@ void allocator::note_segments(DeviceIndex device, const Stack &stack, bool tell)
   one.unlock();
   if (!tell) return;
   for (int mapped : {0, 1}) {
-    for (auto [addr, bytes] : without(before[mapped], now[mapped]))
+    auto difference = mapped ? without : missing;
+    for (auto [addr, bytes] : difference(before[mapped], now[mapped]))
       note(mapped ? TraceEntry::SEGMENT_UNMAP : TraceEntry::SEGMENT_FREE, device, addr, bytes, nullptr, kNoPool, stack);
-    for (auto [addr, bytes] : without(now[mapped], before[mapped]))
+    for (auto [addr, bytes] : difference(now[mapped], before[mapped]))
       note(mapped ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_ALLOC, device, addr, bytes, nullptr, kNoPool, stack);
   }
 }

@@ -251,6 +251,33 @@ def capture_beside_work():
 
 
 @test
+def capture_beside_cache():
+    """Memory is cached on the stream of a capture, and other streams have used what is freed meanwhile and afterwards."""
+    mlpool, torch = install()
+    side, other = torch.cuda.Stream(), torch.cuda.Stream()
+    x, dead = torch.ones(MIB, device="cuda"), torch.ones(MIB, device="cuda")
+    dead.record_stream(other)
+    with torch.cuda.stream(side):
+        torch.empty(8 * MIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g, stream=side):
+        y = x + 1
+        del dead
+        assert sum(s["active_size"] - s["allocated_size"] for s in torch.cuda.memory_snapshot()) == 4 * MIB
+        torch.cuda.empty_cache()
+    g.replay()
+    assert y.sum().item() == 2 * MIB
+    state = torch._C._cuda_getCheckpointState(0, g.pool())
+    with torch.cuda.stream(other):
+        y.add_(1)
+    y.record_stream(other)
+    del y
+    torch.cuda.synchronize()
+    torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+
+
+@test
 def sleeping():
     mlpool, torch = install()
     ballast = torch.arange(256 * MIB, dtype=torch.int32, device="cuda")
@@ -710,6 +737,18 @@ def counts():
         for k in sums:
             k = k.removesuffix("current")
             assert stats[k + "allocated"] - stats[k + "freed"] == stats[k + "current"] <= stats[k + "peak"], k
+    x = torch.empty(MIB, device="cuda")
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(1 << 30)
+    x.record_stream(side)
+    del x
+    torch.cuda.reset_accumulated_memory_stats()
+    stats = torch.cuda.memory_stats()
+    assert stats["active.all.current"] > stats["allocation.all.current"] and stats["active.all.freed"] >= 0 <= stats["active_bytes.all.freed"]
+    torch.cuda.synchronize()
+    del held[0]
+    torch.empty(MIB, device="cuda")
+    assert torch.cuda.memory_stats()["active.all.freed"] > 1
     if hasattr(torch, "accelerator") and hasattr(torch.accelerator, "memory_allocated"):
         assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() > 0
         assert torch.accelerator.memory_reserved() == torch.cuda.memory_reserved()
