@@ -191,11 +191,11 @@ int mlpool_tag_wake(mlpool_pool *pool, const char *tag);
 /* Allocations of work that is captured into CUDA graphs. Between mlpool_capture_begin and
  * mlpool_capture_end the pool calls filter with the stream of each request. If it returns nonzero, the request gets memory
  * that serves only captures with this id, so a graph may use it whenever it is launched. Captures, one after the
- * other, may have the same id and so share memory. Each mlpool_capture_release, of a graph that is
- * destroyed, undoes one mlpool_capture_begin; after the last one the memory is returned once all its blocks
- * are freed, and every capture during which one was freed is released too. The graph must not be running then. A capture
- * has ended, or is released, also if the result is an error of the driver, which then has not taken memory back. mlpool_capture_begin
- * waits for other threads that wait for the device. While the pool sleeps, no new id gets memory. */
+ * other, may have the same id and so share memory. Call mlpool_capture_release once for each mlpool_capture_begin, when the
+ * graph is destroyed and no longer runs. The pool returns the memory once every begin of the id is released, every block
+ * is freed, and every capture during which one was freed is released too. A capture has ended, or is released, also if
+ * the result is an error of the driver, which then has not taken memory back. mlpool_capture_begin waits for other
+ * threads that wait for the device. While the pool sleeps, no new id gets memory. */
 typedef int (*mlpool_filter)(void *arg, mlpool_stream stream);
 int mlpool_capture_begin(mlpool_pool *pool, uint64_t id, mlpool_filter filter, void *arg);
 int mlpool_capture_end(mlpool_pool *pool, uint64_t id);
