@@ -1,7 +1,6 @@
 // Package cudadriver gives the allocators of package allocator the memory of CUDA devices:
-// [Driver] is an allocator.PageDriver, for a Pool or Malloc, [HostDriver] is an
-// allocator.Driver of pinned host memory, and [MemPool] and [GraphPool] are an
-// allocator.AsyncDriver, for an Async. It does not import package allocator.
+// [Driver] is an allocator.PageDriver, for a Pool or Malloc, and [MemPool] and [GraphPool]
+// are an allocator.AsyncDriver, for an Async. It does not import package allocator.
 //
 // # Requirements
 //

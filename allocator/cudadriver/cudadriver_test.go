@@ -11,7 +11,6 @@ import (
 
 var (
 	_ allocator.PageDriver  = cudadriver.Driver{}
-	_ allocator.Driver      = cudadriver.HostDriver{}
 	_ allocator.AsyncDriver = cudadriver.MemPool{}
 	_ allocator.AsyncDriver = cudadriver.GraphPool{}
 )
@@ -40,7 +39,6 @@ func calls() map[string]func() error {
 	var d cudadriver.Driver
 	var p cudadriver.MemPool
 	var g cudadriver.GraphPool
-	var h cudadriver.HostDriver
 	return map[string]func() error{
 		"Malloc":                    func() error { _, err := d.Malloc(256); return err },
 		"Malloc of 0":               func() error { _, err := d.Malloc(0); return err },
@@ -70,8 +68,6 @@ func calls() map[string]func() error {
 		"FreeHost":                  func() error { return d.FreeHost(0) },
 		"CopyToHost":                func() error { return d.CopyToHost(0, 0, 0) },
 		"CopyFromHost":              func() error { return d.CopyFromHost(0, 0, 0) },
-		"of the host: Malloc":       func() error { _, err := h.Malloc(0); return err },
-		"of the host: Free":         func() error { return h.Free(0) },
 		"IsCapturing":               func() error { _, err := d.IsCapturing(0); return err },
 		"Synchronize":               func() error { return d.Synchronize() },
 		"DeviceCount":               func() error { _, err := cudadriver.DeviceCount(); return err },

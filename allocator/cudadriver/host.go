@@ -26,18 +26,3 @@ func (d Driver) CopyFromHost(addr, host uintptr, bytes int64) error {
 	counts.copyFromHost.Add(1)
 	return check("CopyFromHost", rawCopyFromHost(d.device, addr, host, bytes))
 }
-
-// HostDriver is an allocator.Driver of pinned host memory, whose streams and events are those of a
-// device: HostDriver{Events: d.Events} is of the device of Driver d, and the zero value of device 0.
-type HostDriver struct{ Events }
-
-// Malloc is Driver.MallocHost.
-func (h HostDriver) Malloc(bytes int64) (addr uintptr, err error) {
-	return Driver{Events: h.Events}.MallocHost(bytes)
-}
-
-// Free is Driver.FreeHost.
-func (h HostDriver) Free(addr uintptr) error { return Driver{Events: h.Events}.FreeHost(addr) }
-
-// MemInfo returns 0: how much memory the host can pin is unknown.
-func (HostDriver) MemInfo() (free, total int64, err error) { return 0, 0, nil }

@@ -48,7 +48,6 @@ func TestAllocatorsOnGPU(t *testing.T) {
 		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/shared":        over(sharedDriver(t), allocator.PoolOptions{}),
-		"pool/host":          over(cudadriver.HostDriver{}, allocator.PoolOptions{}),
 		"malloc": func(t *testing.T) *allocatortest.Env {
 			return newEnv(allocator.NewMalloc(cudadriver.Driver{}), cudaQueues(t))
 		},
