@@ -94,7 +94,7 @@ func TestFindMNIST(t *testing.T) {
 	empty := func(t *testing.T) string { return filepath.Join(t.TempDir(), "made", "on the way") }
 	is := func(dir string) func(*testing.T) string { return func(*testing.T) string { return dir } }
 	none := errors.New("none")
-	const cached = "CACHE" // stands for the folder of the cache
+	const cached = "<cache>" // stands for the folder of the cache
 	for _, tt := range []struct {
 		name        string
 		cache       func(*testing.T) string
