@@ -132,8 +132,8 @@ func torchTimes(s *source) string {
 		steps = "On the pool a step takes " + strings.Join(sure, ",\n") + " as on PyTorch's own allocator,\nwith 95 % intervals. "
 	}
 	if n := len(jobs) - len(sure); n > 0 {
-		steps += fmt.Sprintf("For %d jobs a step takes %.2f to %.2f times as long as on PyTorch's own\nallocator, by the median. "+
-			"Each 95 %% interval includes 1; together they reach from %.2f to %.2f. ", n, low, high, least, most)
+		steps += fmt.Sprintf("On the pool the steps of %d jobs take %.2f to %.2f times as long as on PyTorch's own allocator,\n"+
+			"by the median. Each 95 %% interval includes 1; together they reach from %.2f to %.2f. ", n, low, high, least, most)
 	}
 	return steps + losses + "\n"
 }
