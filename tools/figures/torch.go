@@ -76,18 +76,22 @@ func jobsOf(s *source, part string) []string {
 // jobName returns the name of a job in documents.
 func jobName(job string) string { return cmp.Or(torchJobs[job], job) }
 
-// torchTable is a table with a row for each job and a column for each allocator.
+// torchTable is a table with a row for each job and a column for each allocator that has a figure.
 func torchTable(head string, jobs []string, cell func(job, allocator string) string) string {
 	rows := [][]string{{head}}
-	for _, a := range torchAllocators {
-		rows[0] = append(rows[0], a.title)
-	}
 	for _, job := range jobs {
-		row := []string{jobName(job)}
-		for _, a := range torchAllocators {
-			row = append(row, cell(job, a.name))
+		rows = append(rows, []string{jobName(job)})
+	}
+	for _, a := range torchAllocators {
+		column := []string{a.title}
+		for _, job := range jobs {
+			column = append(column, cell(job, a.name))
 		}
-		rows = append(rows, row)
+		if slices.ContainsFunc(column[1:], func(text string) bool { return text != digits(math.NaN(), 1) }) {
+			for i := range rows {
+				rows[i] = append(rows[i], column[i])
+			}
+		}
 	}
 	return markdown(rows...)
 }
