@@ -20,8 +20,6 @@ func (p *Pool) newSpace() (*space, error) {
 		return whole, nil
 	case !ok:
 		return nil, fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
-	case p.strategy.Rigid:
-		return nil, fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
 	}
 	page, err := paged.PageSize()
 	if errors.Is(err, errors.ErrUnsupported) && kind == "" {

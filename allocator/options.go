@@ -131,6 +131,9 @@ const (
 	defaultMaxSegment = 1 << 28
 )
 
+// Check returns the error of NewPool for the first wrong option.
+func (o PoolOptions) Check() error { return o.check() }
+
 // check sets the defaults and returns an error for the first wrong option.
 func (o *PoolOptions) check() error {
 	if o.Placement != nil {
@@ -176,6 +179,9 @@ func (o *PoolOptions) check() error {
 		if !(x.share >= 0 && x.share <= x.max) {
 			return fmt.Errorf("allocator: %s %v is not within 0 and %v", x.name, x.share, x.max)
 		}
+	}
+	if o.Segments == SegmentsVirtual && o.strategy().Rigid {
+		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", o.Strategy)
 	}
 	if o.KeepMapped && o.GCThreshold > 0 {
 		return fmt.Errorf("allocator: GCThreshold %v releases memory, and KeepMapped keeps it: leave one of them out", o.GCThreshold)
