@@ -11,9 +11,28 @@ import (
 	"syscall"
 )
 
+// Write sends b to the other end of c. If that has ended, the result is an error, whatever the program does with SIGPIPE.
+func Write(c *net.UnixConn, b []byte) error { return sendMessage(c, b, nil) }
+
+// sendMessage is Write with control messages for the first byte.
+func sendMessage(c *net.UnixConn, b, control []byte) error {
+	raw, err := c.SyscallConn()
+	for err == nil && len(b) > 0 {
+		n := 0
+		var bad error
+		err = raw.Write(func(fd uintptr) bool {
+			n, bad = syscall.SendmsgN(int(fd), b, control, nil, syscall.MSG_NOSIGNAL)
+			return bad != syscall.EAGAIN && bad != syscall.EINTR
+		})
+		err = cmp.Or(err, bad)
+		b, control = b[n:], nil
+	}
+	return err
+}
+
 // sendParts sends h and then the sizes of the parts, with the descriptors that export returns.
 func sendParts(c *net.UnixConn, h header, parts []Part, export func(pages uintptr) (fd int, err error)) error {
-	if _, err := c.Write(h.encode()); err != nil {
+	if err := Write(c, h.encode()); err != nil {
 		return err
 	}
 	for len(parts) > maxDescriptors {
@@ -48,11 +67,7 @@ func sendBatch(c *net.UnixConn, batch []Part, export func(pages uintptr) (fd int
 		}
 		refused = err
 	}
-	n, _, err := c.WriteMsgUnix(sizes, syscall.UnixRights(fds...), nil)
-	if err == nil {
-		_, err = c.Write(sizes[n:])
-	}
-	return cmp.Or(refused, err)
+	return cmp.Or(refused, sendMessage(c, sizes, syscall.UnixRights(fds...)))
 }
 
 // receiveParts receives what sendParts sends. It calls begin with the header and accept with each
@@ -80,7 +95,7 @@ func receiveParts(c *net.UnixConn, begin func(header) error,
 		n := min(left, maxDescriptors)
 		left -= n
 		if err = receiveBatch(c, n, checked); err == nil && left > 0 {
-			_, err = c.Write(more)
+			err = Write(c, more)
 		}
 	}
 	if err == nil && total != h.total {
