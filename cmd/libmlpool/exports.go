@@ -105,7 +105,7 @@ func with(handle C.uintptr_t, text *C.char, f func(p *pool) error) (result C.int
 }
 
 // size returns n as an int64; a size that is too large for one is larger than any device.
-func size(n C.size_t) int64 { return int64(min(n, maxBytes)) }
+func size(n C.size_t) int64 { return int64(min(n, 1<<60)) }
 
 // tags has a copy of each tag, so that equal tags share one. recentTags has some of them by the address of
 // the C string, which is usually a constant.
@@ -172,7 +172,10 @@ func mlpool_go_create(device C.int, list *C.char, handle *C.uintptr_t, plain *C.
 //export mlpool_go_check_options
 func mlpool_go_check_options(list, text *C.char) (result C.int) {
 	defer recovered(text, &result)
-	_, err := parseOptions(0, C.GoString(list), environment())
+	o, err := parseOptions(0, C.GoString(list), environment())
+	if err == nil {
+		err = o.pool.Check()
+	}
 	return fail(text, err)
 }
 

@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,38 +22,40 @@ import (
 
 // The functions that entry.c calls for memory of other processes.
 
-// connection returns the Unix socket of a file descriptor, which stays open.
-func connection(socket C.int) (*net.UnixConn, error) {
+// over calls f with the Unix socket of a file descriptor, which stays open, and waits as before in reads and writes.
+func over(socket C.int, f func(c *net.UnixConn) error) (err error) {
+	flags, _, bad := syscall.Syscall(syscall.SYS_FCNTL, uintptr(socket), syscall.F_GETFL, 0)
 	fd, err := syscall.Dup(int(socket))
-	if err != nil {
-		return nil, fmt.Errorf("mlpool: descriptor %d: %w", socket, err)
+	if err != nil || bad != 0 {
+		return fmt.Errorf("mlpool: descriptor %d: %w", socket, cmp.Or(err, error(bad)))
 	}
-	f := os.NewFile(uintptr(fd), "socket")
-	defer f.Close()
-	c, err := net.FileConn(f)
+	file := os.NewFile(uintptr(fd), "socket")
+	defer file.Close()
+	c, err := net.FileConn(file) // makes all descriptors of the socket return at once
 	if err != nil {
-		return nil, fmt.Errorf("mlpool: descriptor %d is not a socket: %w", socket, err)
+		return fmt.Errorf("mlpool: descriptor %d is not a socket: %w", socket, err)
 	}
+	defer func() {
+		err = errors.Join(err, c.Close(), syscall.SetNonblock(int(socket), flags&syscall.O_NONBLOCK != 0))
+	}()
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("mlpool: descriptor %d is not a Unix socket", socket), c.Close())
+		return fmt.Errorf("mlpool: descriptor %d is not a Unix socket", socket)
 	}
-	return u, nil
+	return f(u)
 }
 
 //export mlpool_go_send
 func mlpool_go_send(handle C.uintptr_t, b C.front_block, socket C.int, text *C.char) C.int {
 	return with(handle, text, func(p *pool) error {
-		c, err := connection(socket)
-		if err != nil {
+		return over(socket, func(c *net.UnixConn) error {
+			p.flush()
+			m, err := p.pagesOf(uintptr(b.ptr), uint32(b.index))
+			if err == nil {
+				err = p.driver.Send(c, m)
+			}
 			return err
-		}
-		p.flush()
-		m, err := p.pagesOf(uintptr(b.ptr), uint32(b.index))
-		if err == nil {
-			err = p.driver.Send(c, m)
-		}
-		return errors.Join(err, c.Close())
+		})
 	})
 }
 
@@ -82,13 +85,12 @@ func receive(o options, open func(d cudadriver.Driver) (mapping, error), ptr *C.
 func mlpool_go_receive(device, socket C.int, ptr *C.uintptr_t, bytes *C.size_t, text *C.char) (result C.int) {
 	defer recovered(text, &result)
 	o := options{driver: cudadriver.Options{Device: int(device)}}
-	return fail(text, receive(o, func(d cudadriver.Driver) (mapping, error) {
-		c, err := connection(socket)
-		if err != nil {
-			return mapping{}, err
-		}
-		r, err := d.Receive(c)
-		return mapping{Received: r}, errors.Join(err, c.Close())
+	return fail(text, receive(o, func(d cudadriver.Driver) (m mapping, err error) {
+		err = over(socket, func(c *net.UnixConn) (err error) {
+			m.Received, err = d.Receive(c)
+			return err
+		})
+		return m, err
 	}, ptr, bytes))
 }
 

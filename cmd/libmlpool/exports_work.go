@@ -24,14 +24,39 @@ func mlpool_go_sleep(handle C.uintptr_t, keep C.int, text *C.char) C.int {
 		if !p.asleep.Swap(true) {
 			C.front_off(p.front(), 1)
 		}
-		err := p.exports.unmapped(nil, func() error {
-			return p.each(func(a *allocator.Pool) error { return a.Sleep(keep != 0) })
-		})
-		if awake := !errors.Is(p.base.Reserve(0), allocator.ErrAsleep); awake && p.asleep.Swap(false) {
+		err := p.exports.unmapped(nil, func() error { return p.sleep(keep != 0) })
+		if !asleep(p.base) && p.asleep.Swap(false) {
 			C.front_off(p.front(), -1)
 		}
 		return err
 	})
+}
+
+func asleep(a *allocator.Pool) bool { return errors.Is(a.Reserve(0), allocator.ErrAsleep) }
+
+// sleep has the pool, and those of captures and tags, sleep. If one stays awake, those that this call put to sleep wake.
+func (p *pool) sleep(keep bool) error {
+	var slept []*allocator.Pool
+	awake := false
+	err := p.each(func(a *allocator.Pool) error {
+		if awake {
+			return nil
+		}
+		before := asleep(a)
+		err := a.Sleep(keep)
+		if now := asleep(a); now && !before {
+			slept = append(slept, a)
+		} else if !now && !errors.Is(err, allocator.ErrClosed) {
+			awake = true
+		}
+		return err
+	})
+	if awake {
+		for _, a := range slept {
+			err = errors.Join(err, a.Wake())
+		}
+	}
+	return err
 }
 
 //export mlpool_go_wake
@@ -40,6 +65,9 @@ func mlpool_go_wake(handle C.uintptr_t, text *C.char) C.int {
 		p.changing.Lock()
 		defer p.changing.Unlock()
 		err := p.each((*allocator.Pool).Wake)
+		if code(err) == C.MLPOOL_ERROR_OUT_OF_MEMORY && p.makeRoom() {
+			err = p.each((*allocator.Pool).Wake)
+		}
 		if err == nil && p.asleep.Swap(false) {
 			C.front_off(p.front(), -1)
 		}

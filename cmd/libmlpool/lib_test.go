@@ -226,6 +226,38 @@ func TestRefusedFree(t *testing.T) {
 	}
 }
 
+// TestSleepTogether has the host refuse memory for what the pool, or a tag, would keep: then neither sleeps.
+func TestSleepTogether(t *testing.T) {
+	for _, refused := range []int{0, 1} {
+		p, f := newTestPool(t)
+		drivers := []*allocatortest.Fake{f, allocatortest.NewFake(1 << 30)}
+		tag, err := allocator.NewPool(drivers[1], allocator.PoolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.captures.byTag = map[string]*captured{"weights": {tag: "weights", alloc: tag}}
+		for _, a := range []*allocator.Pool{p.base, tag} {
+			if _, err := a.Alloc(1<<20, 1, "kept"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drivers[refused].FailAt(1, "MallocHost")
+		if err := p.sleep(true); err == nil || asleep(p.base) || asleep(tag) {
+			t.Errorf("allocator %d refused: %v; asleep: %v, tag %v", refused, err, asleep(p.base), asleep(tag))
+		}
+		if err := tag.Sleep(true); err != nil {
+			t.Fatal(err)
+		}
+		drivers[0].FailAt(1, "MallocHost")
+		if err := p.sleep(true); err == nil || asleep(p.base) || !asleep(tag) {
+			t.Errorf("a tag that slept: %v; asleep: %v, tag %v", err, asleep(p.base), asleep(tag))
+		}
+		if err := p.sleep(true); err != nil || !asleep(p.base) {
+			t.Error(err)
+		}
+	}
+}
+
 // TestTrimWhileACaptureCloses trims a pool whose captures close after their list was taken.
 func TestTrimWhileACaptureCloses(t *testing.T) {
 	newPool := func() *allocator.Pool {

@@ -14,6 +14,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -254,15 +255,12 @@ func (p *pool) limitTag(tag string, bytes int64) error {
 	}
 	if p.tags == nil {
 		C.front_off(p.front(), 1) // for good: the limit must see every call
-		p.tags = allocator.NewLimit(p.alloc, maxBytes)
+		p.tags = allocator.NewLimit(p.alloc, math.MaxInt64)
 		p.alloc = p.tags
 	}
 	p.tags.SetTag(tag, bytes)
 	return nil
 }
-
-// maxBytes is more than any device has.
-const maxBytes = 1 << 60
 
 // close returns all memory to the driver.
 func (p *pool) close() error {

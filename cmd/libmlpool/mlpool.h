@@ -72,7 +72,8 @@ const char *mlpool_error(void);
  *   strategy, reuse, segments, segment_bytes, max_segment_bytes, gc_threshold, slack, busy_slack,
  *   preallocate, max_bytes, max_fraction
  * and
- *   trace_events=N    keeps the last N calls for mlpool_snapshot; each call then takes longer
+ *   trace_events=N    keeps the last N calls for mlpool_snapshot, but for those of captures and mlpool_tag_alloc; each
+ *                     call then takes longer
  *   keep_mapped=true  returns no memory to the driver before mlpool_destroy
  *   peers=1:2         devices whose kernels and copies may use the memory, which must be of virtual segments;
  *                     peers=all: every device that can
@@ -128,8 +129,9 @@ int mlpool_reserve(mlpool_pool *pool, size_t bytes);
  * more keeps it, and does not grow. */
 int mlpool_set_limit(mlpool_pool *pool, size_t bytes);
 
-/* mlpool_set_tag_limit limits the bytes of live blocks with a tag. It must be called before the first
- * block is allocated. A pool with a limit by tag has no mlpool_try_alloc. */
+/* mlpool_set_tag_limit limits the bytes of live blocks with a tag, other than those of captures. It must be called before
+ * the first block is allocated. A request beyond it fails without a call of the function of mlpool_on_out_of_memory. A
+ * pool with a limit by tag has no mlpool_try_alloc. */
 int mlpool_set_tag_limit(mlpool_pool *pool, const char *tag, size_t bytes);
 
 /* mlpool_on_out_of_memory sets a function that is called before a request of bytes bytes fails for lack of
@@ -171,10 +173,10 @@ int mlpool_snapshot(mlpool_pool *pool, const char *path);
 
 /* mlpool_sleep waits for the work on the pool's memory and gives the memory back to the driver, but keeps
  * the addresses. mlpool_wake maps new memory at the same addresses. With keep, mlpool_sleep copies the contents of live
- * blocks to pinned host memory, and mlpool_wake copies them back. Without, they are undefined after mlpool_wake. CUDA graphs that use them stay valid. Nothing
- * may use the memory between the two calls; mlpool_alloc then returns MLPOOL_ERROR_ASLEEP. Registrations of
- * the memory with NCCL and for RDMA must be undone first: they would stay with the old memory. While a capture is
- * open, mlpool_sleep and mlpool_tag_sleep fail. */
+ * blocks to pinned host memory, and mlpool_wake copies them back. Without, they are undefined after mlpool_wake. CUDA
+ * graphs that use them stay valid. Nothing may use the memory between the two calls; mlpool_alloc then returns
+ * MLPOOL_ERROR_ASLEEP. Registrations of the memory with NCCL and for RDMA must be undone first: they would stay with the
+ * old memory. While a capture is open, mlpool_sleep and mlpool_tag_sleep fail. */
 int mlpool_sleep(mlpool_pool *pool, int keep);
 int mlpool_wake(mlpool_pool *pool);
 

@@ -119,7 +119,7 @@ func answer(c *net.UnixConn) {
 		}
 		_ = c.Close()
 	}()
-	if sameUser(c) != nil {
+	if _, err := sameUser(c); err != nil {
 		return
 	}
 	for {
@@ -176,15 +176,14 @@ func send(c *net.UnixConn, id uint64) (*export, error) {
 
 func reply(c *net.UnixConn, text string) error {
 	text = text[:min(len(text), 255)]
-	_, err := c.Write(append([]byte{byte(len(text))}, text...))
-	return err
+	return cudadriver.Write(c, append([]byte{byte(len(text))}, text...))
 }
 
-// sameUser returns an error unless the process at the other end is of this user.
-func sameUser(c *net.UnixConn) error {
+// sameUser returns the process at the other end, 0 if this one cannot name it, or an error unless it is of this user.
+func sameUser(c *net.UnixConn) (pid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *syscall.Ucred
 	var bad error
@@ -192,12 +191,12 @@ func sameUser(c *net.UnixConn) error {
 		peer, bad = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	})
 	if err := errors.Join(err, bad); err != nil {
-		return err
+		return 0, err
 	}
 	if peer.Uid != uint32(os.Geteuid()) {
-		return fmt.Errorf("mlpool: process %d, which exported the block, is another user's", peer.Pid)
+		return 0, fmt.Errorf("mlpool: process %d, which exported the block, is another user's", peer.Pid)
 	}
-	return nil
+	return int(peer.Pid), nil
 }
 
 // pagesOf returns the pages of the block at addr, which has an index in the table, after a flush: it has no room.
@@ -285,6 +284,7 @@ func (x *exports) unmapped(c *captured, f func() error) error {
 type owner struct {
 	name [32]byte
 	conn *net.UnixConn
+	pid  int // 0: unknown
 	uses int
 }
 
@@ -313,10 +313,11 @@ func (t ticket) open(d cudadriver.Driver) (mapping, error) {
 		if err != nil {
 			return mapping{}, fmt.Errorf("mlpool: the process that exported the block has ended, or has another network namespace: %w", err)
 		}
-		if err := sameUser(c); err != nil {
+		pid, err := sameUser(c)
+		if err != nil {
 			return mapping{}, errors.Join(err, c.Close())
 		}
-		o = &owner{name: t.Socket, conn: c}
+		o = &owner{name: t.Socket, conn: c, pid: pid}
 		owners.byName[t.Socket] = o
 	}
 	o.uses++
@@ -338,9 +339,15 @@ func (t ticket) open(d cudadriver.Driver) (mapping, error) {
 
 // ask asks the owner, and returns why it refuses. Caller holds owners.mu.
 func (o *owner) ask(a ask) (refusal string, err error) {
-	err = o.conn.SetDeadline(time.Now().Add(patience))
+	if o.pid > 0 && syscall.Kill(o.pid, 0) == syscall.ESRCH { // a child of its fork may keep the connection open
+		return "", fmt.Errorf("process %d: %w", o.pid, syscall.ESRCH)
+	}
+	question, err := binary.Append(nil, binary.LittleEndian, a)
 	if err == nil {
-		err = binary.Write(o.conn, binary.LittleEndian, a)
+		err = o.conn.SetDeadline(time.Now().Add(patience))
+	}
+	if err == nil {
+		err = cudadriver.Write(o.conn, question)
 	}
 	if err != nil {
 		return "", err

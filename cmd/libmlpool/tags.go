@@ -60,7 +60,13 @@ func (p *pool) trim(keep int64) error {
 		return err
 	}
 	// Those of graphs have nothing to return.
-	return errors.Join(p.captures.each(func(a *allocator.Pool) error { return unlessOpen(a.Trim(0)) }), unlessOpen(p.outer().Trim(keep)))
+	others := int64(0)
+	err := p.captures.each(func(a *allocator.Pool) error {
+		err := unlessOpen(a.Trim(0))
+		others += a.Stats().Reserved
+		return err
+	})
+	return errors.Join(err, unlessOpen(p.outer().Trim(max(keep-others, 0))))
 }
 
 // makeRoom returns all unused memory if there are captures or tags, and reports whether there was any. Without them, what

@@ -2,6 +2,7 @@
 #include "mlpool.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -81,6 +82,7 @@ static void test_options(void) {
   FAILS(mlpool_create(0, NULL, NULL), MLPOOL_ERROR_INVALID, "pool is NULL");
   CHECK(mlpool_create(1000, NULL, &pool) && strlen(mlpool_error()) > 0);
   FAILS(mlpool_check_options("shareable=maybe"), MLPOOL_ERROR_INVALID, "shareable");
+  FAILS(mlpool_check_options("strategy=buddy,segments=virtual"), MLPOOL_ERROR_INVALID, "virtual segments");
   CHECK(!mlpool_check_options(" keep_mapped=true, slack=0.25 ,"));
   setenv("MLPOOL_SLACK", "7", 1);
   FAILS(mlpool_check_options(NULL), MLPOOL_ERROR_INVALID, "MLPOOL_SLACK");
@@ -516,6 +518,13 @@ static void test_tags(void) {
   CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_alloc(pool, &cache, large, NULL, "cache") && !mlpool_tag_sleep(pool, "cache", 0));
   CHECK(!mlpool_alloc(pool, &other, large, NULL, "x") && mlpool_tag_wake(pool, "cache") == MLPOOL_ERROR_OUT_OF_MEMORY);
   CHECK(!mlpool_free(pool, other, NULL) && !mlpool_tag_wake(pool, "cache") && !mlpool_free(pool, cache, NULL) && !mlpool_destroy(pool));
+  // So does a wake of all. A trim keeps what it says of all memory.
+  pool = create("segments=virtual,max_bytes=104857600");
+  CHECK(!mlpool_alloc(pool, &other, 50 * MIB, NULL, "x") && !mlpool_tag_alloc(pool, &weights, 20 * MIB, NULL, "weights"));
+  CHECK(!mlpool_sleep(pool, 1) && !mlpool_tag_wake(pool, "weights") && !mlpool_tag_alloc(pool, &a, 60 * MIB, NULL, "weights"));
+  CHECK(!mlpool_free(pool, a, NULL) && !mlpool_wake(pool) && !mlpool_alloc(pool, &a, 20 * MIB, NULL, "x") && !mlpool_free(pool, a, NULL));
+  CHECK(!mlpool_trim(pool, 76 * MIB) && stats(pool).reserved <= 76 * MIB);
+  CHECK(!mlpool_free(pool, other, NULL) && !mlpool_free(pool, weights, NULL) && !mlpool_destroy(pool));
   // So they do at a limit, which is for all.
   pool = create("segments=virtual,max_bytes=16777216");
   CHECK(!mlpool_tag_alloc(pool, &cache, 12 * MIB, NULL, "cache") && !mlpool_tag_sleep(pool, "cache", 0));
@@ -640,11 +649,17 @@ static void test_send(void) {
   FAILS(mlpool_send(pool, a, -1), MLPOOL_ERROR_FILE, "descriptor");
   CHECK(!mlpool_send(pool, a, ends[0]) && !mlpool_receive(0, ends[1], &b, &bytes));
   CHECK(bytes == 3 * MIB && a != b && !memcmp(a, b, bytes));
+  CHECK(!(fcntl(ends[0], F_GETFL) & O_NONBLOCK) && !(fcntl(ends[1], F_GETFL) & O_NONBLOCK));
   CHECK(!mlpool_close_received(b));
   FAILS(mlpool_close_received(b), MLPOOL_ERROR_UNKNOWN_BLOCK, "");
   close(ends[0]);
   CHECK(mlpool_receive(0, ends[1], &b, &bytes) == MLPOOL_ERROR_FILE);
   close(ends[1]);
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+  close(ends[1]);
+  signal(SIGPIPE, SIG_DFL); // which ends the process
+  CHECK(mlpool_send(pool, a, ends[0]) == MLPOOL_ERROR_FILE);
+  close(ends[0]);
   CHECK(!mlpool_free(pool, a, NULL) && !mlpool_destroy(pool));
 }
 

@@ -512,6 +512,11 @@ class TestCupy(unittest.TestCase):
         with self.assertRaisesRegex(MemoryError, f"{32 * MIB} 0 {16 * MIB}"):
             self.cupy.get_default_memory_pool().malloc(32 * MIB)
 
+    def test_limit_of_options(self):
+        malloc = mlpool.cupy_allocator(max_fraction=0.0001)
+        with self.assertRaises(MemoryError):
+            malloc(32 * MIB)
+
     def test_threads(self):
         """A block of a thread's default stream is freed in that thread on this stream, and in others on the default one."""
         malloc = mlpool.cupy_allocator()

@@ -37,8 +37,8 @@ class _CupyPool:
                 made.close()
             elif "max_bytes" in self._options:
                 self._before.set_limit(int(self._options["max_bytes"]))
-            else:
-                made.set_limit(int(self._before.get_limit()))  # of CUPY_GPU_MEMORY_LIMIT
+            elif limit := int(self._before.get_limit()):  # of CUPY_GPU_MEMORY_LIMIT
+                made.set_limit(limit)
         return pool
 
     def _owner(self) -> object:
