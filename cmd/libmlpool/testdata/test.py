@@ -126,6 +126,13 @@ class TestPool(unittest.TestCase):
                 pool.alloc(1, separate=True)
             pool.free(weights)
 
+    def test_sleep_of_several(self):
+        asleep, awake, malloc = mlpool.Pool(), mlpool.Pool(), mlpool.Pool(segments="malloc")
+        asleep.sleep()
+        with self.assertRaisesRegex(mlpool.Error, "malloc segments"):
+            mlpool._pool.sleep_all([asleep, awake, malloc], True, None)
+        self.assertEqual([p._asleep() for p in (asleep, awake, malloc)], [True, False, False])
+
     def test_send(self):
         pool = mlpool.Pool(segments="virtual", shareable=True)
         a = pool.alloc(MIB)

@@ -9,8 +9,7 @@ import os
 from typing import Any
 
 ABI = 2
-INVALID = 1
-OUT_OF_MEMORY = 2
+INVALID, OUT_OF_MEMORY, ASLEEP = 1, 2, 6
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -12,7 +12,7 @@ import os
 from socket import socket as Socket
 from typing import Any, Callable, Iterable, Optional, Union
 
-from ._library import INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats, c_text, call, option_list
+from ._library import ASLEEP, INVALID, Error, OutOfMemoryCallback, Pointer, Size, Stats, c_text, call, option_list
 
 Tags = Union[str, Iterable[str]]
 
@@ -90,6 +90,13 @@ class Pool:
         """Reserve memory ahead, so that size bytes are unused."""
         call("reserve", self._handle, size)
 
+    def _asleep(self) -> bool:
+        try:
+            self.reserve(0)
+        except Error as e:
+            return e.code == ASLEEP
+        return False
+
     def set_limit(self, size: int) -> None:
         """Limit the bytes reserved; 0: no limit."""
         call("set_limit", self._handle, size)
@@ -150,10 +157,19 @@ class Pool:
 
 
 def sleep_all(pools: list[Pool], keep: Union[bool, Tags], tags: Optional[Tags], empty: Iterable[str] = ()) -> None:
-    """Do Pool.sleep for several pools. Tags in empty may have no memory."""
+    """Do Pool.sleep for several pools. If one cannot sleep as a whole, none does that was awake. Tags in empty may have no
+    memory."""
     if tags is None and isinstance(keep, int):
-        for p in pools:
-            call("sleep", p._handle, int(keep))
+        slept: list[Pool] = []
+        try:
+            for p in pools:
+                awake = not p._asleep()
+                call("sleep", p._handle, int(keep))
+                if awake:
+                    slept.append(p)
+        except Error:
+            wake_all(slept, None)
+            raise
         return
     names = _names(tags or ())
     kept = _names(keep) if not isinstance(keep, int) else names if keep else []
