@@ -113,15 +113,20 @@ func (met) Exchange(what string, mine []byte, decide func([][]byte) ([]byte, err
 func (met) End(error) error { return nil }
 
 func (m met) OnEnd(f func(error)) (stop func()) {
-	stopped := make(chan struct{})
+	stopped, chosen := make(chan struct{}), make(chan struct{})
 	go func() {
 		select {
 		case reason := <-m.end:
+			close(chosen)
 			f(reason)
 		case <-stopped:
+			close(chosen)
 		}
 	}()
-	return func() { close(stopped) }
+	return func() { // afterwards a reason is for others
+		close(stopped)
+		<-chosen
+	}
 }
 
 // ending are ranks that note who ends them.
