@@ -119,7 +119,7 @@ int mlpool_record_stream(mlpool_pool *pool, void *ptr, mlpool_stream stream);
 int mlpool_release_stream(mlpool_pool *pool, mlpool_stream stream);
 
 /* mlpool_trim returns unused memory to the driver until at most keep bytes are reserved. It waits for the
- * work that used that memory; while a capture is open, memory of which a wait would end it stays. */
+ * work that used that memory. While a capture is open, it keeps memory whose work it may not wait for. */
 int mlpool_trim(mlpool_pool *pool, size_t keep);
 
 /* mlpool_reserve reserves memory ahead, so that bytes are unused. */

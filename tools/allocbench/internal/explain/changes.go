@@ -24,8 +24,8 @@ type change struct {
 	events        []observe.Event // nil: those of the trace
 }
 
-// settingChanges returns the settings to try for a job whose allocator reserves so many bytes. Of those that help as
-// much, the first is recommended.
+// settingChanges returns the settings to try for a job whose allocator reserves so many bytes. If several save the same,
+// the report recommends the first.
 func settingChanges(reserved int64) []change {
 	set := func(setting string, open func(allocator.PageDriver) peers.Peer) change {
 		return change{name: setting, command: "PYTORCH_CUDA_ALLOC_CONF=" + setting, open: bench.Simulated("", "", open).Open}
